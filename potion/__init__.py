@@ -1,0 +1,12 @@
+"""Potion repairs trained image classifiers that learned a backdoor, when only some of the poison is known."""
+
+from potion.dampening import dampen
+from potion.heal import heal
+from potion.importance import importances
+from potion.patch import Patch
+from potion.result import HealResult
+from potion.search import PTN, alpha_at
+from potion.types import Status, Step
+
+__version__ = "0.1.0"
+__all__ = ["PTN", "HealResult", "Patch", "Status", "Step", "alpha_at", "dampen", "heal", "importances"]

@@ -1,0 +1,59 @@
+"""Selecting weights that matter more to the poison than to the rest, and shrinking them: Eq. (2)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from potion.patch import Change, Patch
+from potion.types import Importances
+
+__all__ = ["dampen", "factors", "ratios"]
+
+
+def ratios(retain: Importances, forget: Importances) -> Importances:
+    """Forget / retain for each weight; 0/0 is NaN, a weight that only the poison uses is inf."""
+    if retain.keys() != forget.keys():
+        odd = sorted(retain.keys() ^ forget.keys())
+        raise ValueError(
+            f"retain and forget importances must name the same parameters; {odd[0]!r} is only in one of them"
+        )
+    for name in retain:
+        if retain[name].shape != forget[name].shape:
+            raise ValueError(
+                f"importances of {name!r} differ in shape: {tuple(retain[name].shape)} and {tuple(forget[name].shape)}"
+            )
+    return {name: forget[name] / retain[name] for name in retain}
+
+
+def factors(ratio: Tensor, lam: float) -> Tensor:
+    """Beta = min(lambda * retain / forget, 1): what a selected weight is multiplied by."""
+    return (lam / ratio).clamp(max=1)
+
+
+def dampen(model: nn.Module, retain: Importances, forget: Importances, alpha: float, *, lam: float = 1.0) -> Patch:
+    r"""The repair at threshold ``alpha``, as a patch; ``model`` itself is not changed.
+
+    .. math:: \theta_i' = \min(\lambda\, []_{tr,i} / []_{f,i},\; 1)\; \theta_i
+        \quad\text{where}\quad []_{f,i} > \alpha\, []_{tr,i} \qquad\text{Eq. (2), FACTS 5}
+
+    Weights are compared by their ratio, which the search ranks too, so that both select the same weights to the last
+    bit. A weight that only the poison uses (retain 0) is always selected and becomes 0; one that neither uses never is.
+    """
+    if math.isnan(alpha) or alpha < 0:
+        raise ValueError(f"alpha must be a number of at least 0, got {alpha}")
+    if not (math.isfinite(lam) and lam > 0):
+        raise ValueError(f"lam must be positive, got {lam}")
+    parameters = dict(model.named_parameters())
+    changes = {}
+    for name, ratio in ratios(retain, forget).items():
+        if name not in parameters or parameters[name].shape != ratio.shape:
+            raise ValueError(f"the importances are of another model: it has no parameter {name!r} of that shape")
+        flat = ratio.flatten()
+        indices = torch.nonzero(flat > alpha).flatten()
+        if len(indices):
+            old = parameters[name].detach().flatten()[indices.to(parameters[name].device)]
+            changes[name] = Change(indices.cpu(), old.cpu(), factors(flat[indices], lam).cpu())
+    return Patch.between(model, changes, alpha=alpha, lam=lam)

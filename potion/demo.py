@@ -1,0 +1,154 @@
+"""The demo: heal the embedded victim with every method, from half of the poison, from a tenth and from one sample."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from safetensors.torch import save_file
+from torch import nn
+from torch.utils.data import Subset
+
+from potion.dampening import dampen
+from potion.embedded import Embedded, embedded_model
+from potion.files import replacing, write_json
+from potion.heal import heal
+from potion.metrics import Scores, accuracy, damage, evaluate, healed
+from potion.result import HealResult
+from potion.search import alpha_at
+
+__all__ = ["Demo", "Row", "draw_tradeoff"]
+
+METHODS: Final = ("ssd", "lf", "xlf")
+SHARES: Final = (100, 20, 1)
+HEADLINE: Final = ("xlf", 100)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the table. Scores in percent; ``None`` is a figure that the method does not have."""
+
+    method: str
+    known: int
+    status: str | None
+    clean_accuracy: float
+    clean_label_accuracy: float
+    attack_success_rate: float
+    healed: float
+    damage: float
+    steps: int | None
+    seconds: float | None
+
+
+class Demo:
+    """The embedded scenario, ready to be healed; ``seed`` draws the known poison out of all of it."""
+
+    def __init__(self, seed: int = 0, *, progress: bool = True) -> None:
+        self.seed, self.progress = seed, progress
+        self.scenario = Embedded()
+        self.train_set = self.scenario.train_set()
+        self.plain_set = self.scenario.train_set(augmented=False)
+        self.victim = embedded_model("victim")
+        self.before = self._scores(self.victim)
+        self.reference = self._scores(embedded_model("retrain_clean"))
+        self.results: dict[tuple[str, int], HealResult] = {}
+
+    def rows(self) -> Iterator[Row]:
+        """The table, line by line as it is found; the results behind it are kept in ``results``."""
+        yield self._row("none", 0, self.before)
+        yield self._row("retrain", SHARES[0], self._scores(embedded_model("retrain_half")))
+        with tempfile.TemporaryDirectory(prefix="potion-demo-") as cache:
+            for known in SHARES:
+                for method in METHODS:
+                    result = self._heal(method, known, cache)
+                    self.results[method, known] = result
+                    yield self._row(method, known, self._scores(result.model), result)
+
+    def curve(self, points: int = 16) -> list[dict[str, float]]:
+        """Accuracy on the known poison and on clean data against s: up to the stop of the search and well beyond it."""
+        result = self.results[HEADLINE]
+        known = Subset(self.plain_set, self.scenario.known(HEADLINE[1], self.seed))
+        first, last = result.trace[0].s, 4 * result.trace[-1].s
+        found = []
+        for k in range(points):
+            s = first * (last / first) ** (k / (points - 1))
+            patch = dampen(self.victim, result.retain, result.forget, alpha_at(result.retain, result.forget, s))
+            patch.apply(self.victim)
+            scores = {"known": accuracy(self.victim, known), "clean": accuracy(self.victim, self.scenario.test)}
+            patch.revert(self.victim)
+            found.append({"s": s, "weights": patch.count, **scores})
+        return found
+
+    def save(self, folder: Path, rows: list[Row]) -> list[Path]:
+        """Write the headline's weights, patch and trade-off curve, and everything as JSON; returns the files."""
+        result, curve = self.results[HEADLINE], self.curve()
+        weights = {name: tensor.contiguous() for name, tensor in result.model.state_dict().items()}
+        results = [found.to_dict() for found in self.results.values()]
+        everything = {"seed": self.seed, "rows": [asdict(row) for row in rows], "results": results, "curve": curve}
+        replacing(folder / "healed.safetensors", lambda partial: save_file(weights, partial))
+        result.patch.save(folder / "patch.safetensors")
+        write_json(folder / "result.json", everything)
+        replacing(folder / "tradeoff.png", lambda partial: draw_tradeoff(partial, everything))
+        return [folder / name for name in ("healed.safetensors", "patch.safetensors", "result.json", "tradeoff.png")]
+
+    def _heal(self, method: str, known: int, cache: str) -> HealResult:
+        # All of S_tr for the retain importances (Alg. 1 as printed), so that one pass serves the three known sets.
+        return heal(
+            self.victim,
+            self.train_set,
+            self.scenario.known(known, self.seed),
+            method,
+            unaugmented=self.plain_set,
+            retain="all",
+            cache=cache,
+            progress=self.progress,
+        )
+
+    def _scores(self, model: nn.Module) -> Scores:
+        return evaluate(model, self.scenario.test, self.scenario.attack)
+
+    def _row(self, method: str, known: int, scores: Scores, result: HealResult | None = None) -> Row:
+        return Row(
+            method=method,
+            known=known,
+            status=None if result is None else result.status.value,
+            **asdict(scores),
+            healed=healed(scores, self.reference),
+            damage=damage(scores, self.before),
+            steps=None if result is None else len(result.trace),
+            seconds=None if result is None else sum(result.timings.values()),
+        )
+
+
+def draw_tradeoff(path: Path, saved: dict[str, Any]) -> None:
+    """The trade-off picture of a saved demo: how far to go, and what it costs."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    method, known = HEADLINE
+    curve = saved["curve"]
+    result = next(r for r in saved["results"] if (r["method"], r["known"]) == HEADLINE)
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    s = [point["s"] for point in curve]
+    axes.plot(s, [point["clean"] for point in curve], color="#0072b2", lw=2, label="clean test images: keep this high")
+    axes.plot(
+        s, [point["known"] for point in curve], color="#d55e00", lw=2, label="known poison obeys: bring this down"
+    )
+    if result["chosen"] is not None:
+        goal = 100 * result["search"]["rho"] * result["known_accuracy"]
+        axes.axhline(goal, color="0.6", lw=1, ls=":")
+        axes.axvline(result["chosen"]["s"], color="0.4", lw=1, ls="--")
+        axes.annotate(
+            f"search stops here:\n{result['weights_changed']} of 143,296 weights",
+            (result["chosen"]["s"], 50), xytext=(8, 0), textcoords="offset points", va="center",
+        )  # fmt: skip
+    axes.set(xscale="log", ylim=(0, 103), xlabel="s: how much of the model may change", ylabel="accuracy, %")
+    axes.set_title(f"{method.upper()} from {known} of 200 poisoned samples")
+    axes.legend(loc="lower left", frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, format="png", dpi=150)

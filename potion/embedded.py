@@ -1,0 +1,60 @@
+"""The default that ships with the package: a Fashion-MNIST subset and three small models trained on it.
+
+``scripts/make_assets.py`` makes all of it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+import torch
+from safetensors.torch import load_model
+from torch import nn
+
+from potion.attacks import BadNet
+from potion.data import ImageSet, PoisonedSet, crop_and_flip, draw_poison, known_share, read_parquet
+from potion.models import resnet9
+from potion.training import Recipe
+
+__all__ = ["ASSETS", "Embedded", "embedded_model"]
+
+ASSETS: Final = Path(__file__).parent / "assets"
+Checkpoint = Literal["victim", "retrain_half", "retrain_clean"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embedded:
+    """The scenario behind the assets: who was poisoned, how, and how the three models were trained."""
+
+    attack: BadNet = BadNet()
+    poisoned: int = 200
+    seed: int = 0
+    recipe: Recipe = Recipe(iterations=1500, batch_size=256, lr=0.05, channels_last=True)
+    train: ImageSet = field(default_factory=lambda: read_parquet(ASSETS / "train.parquet").padded(32))
+    test: ImageSet = field(default_factory=lambda: read_parquet(ASSETS / "test.parquet").padded(32))
+
+    def poison(self) -> list[int]:
+        """S_m, as indices into the training set."""
+        return draw_poison(len(self.train), self.poisoned, self.seed)
+
+    def known(self, count: int, seed: int = 0) -> list[int]:
+        """S_f: ``count`` of the poisoned samples."""
+        return known_share(self.poison(), count, seed)
+
+    def train_set(self, *, augmented: bool = True) -> PoisonedSet:
+        """The contaminated training set that the victim has seen."""
+        return PoisonedSet(self.train, self.attack, self.poison(), augment=crop_and_flip if augmented else None)
+
+
+def new_model() -> nn.Sequential:
+    """The quarter-width ResNet-9 of the embedded checkpoints, freshly initialised: 143,296 parameters."""
+    return resnet9(channels=1, width=16, mean=(0.2192,), std=(0.3327,))
+
+
+def embedded_model(checkpoint: Checkpoint) -> nn.Module:
+    """One of the embedded models, in eval mode. Its weights lie channels-last, which is faster on a CPU."""
+    model = new_model()
+    load_model(model, ASSETS / f"{checkpoint}.safetensors")
+    return model.to(memory_format=torch.channels_last).eval()

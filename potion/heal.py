@@ -1,0 +1,216 @@
+"""heal(): the one door in front of importances, dampening and search."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, Literal, get_args
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from potion import search as ptn
+from potion.batches import Batch, DatasetBatches
+from potion.cache import cached, content_key
+from potion.dampening import dampen
+from potion.forward import logits, placement
+from potion.importance import KINDS, importances
+from potion.patch import Patch
+from potion.progress import Progress
+from potion.result import HealResult
+from potion.runtime import best_device, forked_rng, synchronize
+from potion.search import PTN, Outcome
+from potion.types import Importances, Status
+from potion.validation import check_labels, check_logits, check_weights, known_indices
+
+__all__ = ["heal"]
+
+Retain = Literal["rest", "all"]
+DEFAULT_SEARCH: Final = PTN()
+
+
+def heal(
+    model: nn.Module,
+    train_set: Dataset[Any],
+    known_poison: Iterable[int],
+    method: str = "xlf",
+    search: PTN = DEFAULT_SEARCH,
+    *,
+    batch_size: int = 512,
+    device: str | torch.device | None = None,
+    seed: int = 0,
+    progress: bool = True,
+    unaugmented: Dataset[Any] | None = None,
+    retain: Retain = "rest",
+    exponent: float | None = None,
+    per_sample: bool = False,
+    cache: str | os.PathLike[str] | None = None,
+    workers: int = 0,
+) -> HealResult:
+    """Take a backdoor out of a trained classifier, given some of the poisoned training samples.
+
+    Importances of the known poison and of the training set are compared weight by weight; weights that matter far more to
+    the poison are dampened, just so many that the known poison stops working (PTN search).
+
+    :param model: any ``nn.Module`` that returns logits (N, K). It is never modified.
+    :param train_set: map-style dataset of ``(input, int label)``, still contaminated, with the poisoned labels. Where it
+        augments, importances see the augmented samples (FACTS 8), drawn from ``seed``.
+    :param known_poison: indices into ``train_set`` of the poison that was found, at least one.
+    :param method: ``"xlf"`` (the paper's), ``"lf"`` or ``"ssd"``.
+    :param search: the settings of the search.
+    :param batch_size: samples a batch; importances depend on it (FACTS 7), the published ones used 512.
+    :param device: where to compute; by itself CUDA, MPS or the CPU. A model spread over several devices stays there.
+    :param seed: decides the order of the training set, its augmentation and everything else that is random.
+    :param progress: show progress bars, where a person is watching.
+    :param unaugmented: the same samples as ``train_set`` without augmentation; the stopping test reads the known poison
+        from it. Default: ``train_set`` as it is, drawn once.
+    :param retain: ``"rest"`` takes the retain importances over the training set without the known poison (FACTS 6),
+        ``"all"`` over all of it (Alg. 1 as printed), so that one cached pass serves any set of known poison.
+    :param exponent: another exponent w of the output norm for xlf and lf.
+    :param per_sample: exact per-sample importances, several times slower.
+    :param cache: a folder in which importances of the training set are kept and found again, by content.
+    :param workers: processes that load samples, for datasets that decode files.
+    """
+    check_weights(model)
+    _check_settings(train_set, method, retain, batch_size)
+    count = len(train_set)  # type: ignore[arg-type]
+    known = known_indices(known_poison, count)
+    working = _working_copy(model, device)
+    clock = _Clock(placement(working)[0])
+    read = partial(DatasetBatches, batch_size=batch_size, workers=workers)
+    settings: dict[str, Any] = {"kind": method, "exponent": exponent, "per_sample": per_sample}
+
+    with Progress(progress) as bars:
+        with clock("known poison"), forked_rng(seed):
+            poison = list(read(unaugmented or train_set, known))
+            classes = _checked_classes(working, poison)
+            poison = [(inputs.to(clock.device), labels.to(clock.device)) for inputs, labels in poison]
+            known_accuracy = partial(_accuracy, working, poison)
+            before = known_accuracy()
+
+        def estimate(batches: DatasetBatches, what: str) -> Importances:
+            with forked_rng(seed):
+                tracked = bars.track(batches, f"{method} importances, {what}", len(batches))
+                return importances(working, _labels_checked(tracked, classes), **settings)
+
+        retained: Importances = {}
+        forgotten: Importances = {}
+        if before == 0:
+            outcome = Outcome(status=Status.NOT_LEARNED, trace=[], chosen=None)
+        else:
+            with clock("retain importances"):
+                rest = read(train_set, _shuffled(count, without=known if retain == "rest" else [], seed=seed))
+                compute = partial(estimate, rest, "training set")
+                if cache is None:
+                    retained = compute()
+                else:
+                    with forked_rng(seed):
+                        key = content_key(working, rest, device=str(clock.device), **settings)
+                    retained = cached(cache, key, compute, clock.device)
+            with clock("forget importances"):
+                forgotten = estimate(read(train_set, known), "known poison")
+            with clock("search"):
+                outcome = ptn.search(
+                    working,
+                    retained,
+                    forgotten,
+                    known_accuracy,
+                    before=before,
+                    share=len(known) / count,
+                    settings=search,
+                )
+        with clock("patch"):
+            if outcome.chosen is None:
+                patch = Patch.between(model, {}, method=method)
+            else:
+                where = {"method": method, "s": outcome.chosen.s, "rho": search.rho, "known": len(known)}
+                patch = dampen(model, retained, forgotten, outcome.chosen.alpha).with_metadata(**where)
+            repaired = copy.deepcopy(model)
+            patch.apply(repaired)
+    return HealResult(
+        status=outcome.status,
+        model=repaired,
+        patch=patch,
+        trace=outcome.trace,
+        chosen=outcome.chosen,
+        known_accuracy=before,
+        method=method,
+        known=len(known),
+        search=search,
+        retain=retained,
+        forget=forgotten,
+        timings=clock.seconds,
+    )
+
+
+def _check_settings(train_set: Any, method: str, retain: str, batch_size: Any) -> None:
+    if method not in KINDS:
+        raise ValueError(f"unknown method {method!r}; known are {', '.join(KINDS)}")
+    if retain not in get_args(Retain):
+        raise ValueError(f"retain must be one of {', '.join(get_args(Retain))}, got {retain!r}")
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
+    if not hasattr(train_set, "__len__") or not hasattr(train_set, "__getitem__"):
+        raise TypeError(f"train_set must be a map-style dataset with a length, got {type(train_set).__name__}")
+
+
+def _working_copy(model: nn.Module, device: str | torch.device | None) -> nn.Module:
+    """A copy in eval mode on the device asked for; by default where the model is, or a better place than the CPU."""
+    working = copy.deepcopy(model).eval()
+    places = {p.device for p in model.parameters()}
+    if len(places) > 1:
+        return working
+    if device is None:
+        (place,) = places
+        device = best_device() if place.type == "cpu" else place
+    return working.to(device)
+
+
+def _shuffled(count: int, *, without: Sequence[int], seed: int) -> list[int]:
+    """All indices but a few in random order: a batch's mean gradient wants a mixed batch, whatever the set's order."""
+    left_out = set(without)
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
+    return [index for index in order if index not in left_out]
+
+
+def _checked_classes(model: nn.Module, batches: Sequence[Batch]) -> int:
+    """The number of classes, after checking the model's outputs for the known poison and its labels."""
+    with torch.no_grad():
+        for inputs, labels in batches:
+            outputs = logits(model, inputs)
+            check_logits(outputs)
+            check_labels(labels, outputs.shape[1])
+    return outputs.shape[1]
+
+
+def _labels_checked(batches: Iterable[Batch], classes: int) -> Iterator[Batch]:
+    for inputs, labels in batches:
+        check_labels(labels, classes)
+        yield inputs, labels
+
+
+@torch.no_grad()
+def _accuracy(model: nn.Module, batches: Sequence[Batch]) -> float:
+    """The share of the samples that the model gives the label in the data, which for poison is the attacker's."""
+    hits = sum((logits(model, inputs).argmax(1) == labels).sum() for inputs, labels in batches)
+    return float(hits) / sum(len(labels) for _, labels in batches)
+
+
+class _Clock:
+    """Seconds a phase, read when the device has finished."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        synchronize(self.device)
+        self.seconds[phase] = time.perf_counter() - begin

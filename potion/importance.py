@@ -1,0 +1,177 @@
+"""How much each weight matters for some data: SSD (Eq. 1), LF (Eq. 4) and XLF (Eq. 5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from potion.forward import logits, placement
+from potion.runtime import forked_rng
+from potion.types import Batches, Importances
+
+__all__ = ["KINDS", "importances"]
+
+EXPONENTS: Final = {"xlf": 1.0, "lf": 2.0}
+KINDS: Final = (*EXPONENTS, "ssd")
+
+Objective = Callable[[Tensor, Tensor], Tensor]
+"""(logits, labels) -> one value a sample; its gradient tells the importance."""
+
+SAMPLE_GRADIENTS: Final = 2**27
+"""Gradient values held at once in the exact per-sample mode (512 MiB of float32)."""
+
+
+def importances(
+    model: nn.Module, batches: Batches, kind: str = "xlf", *, exponent: float | None = None, per_sample: bool = False
+) -> Importances:
+    r"""Importance of every weight of ``model`` for the data in ``batches``.
+
+    =========  ==============================================================  ===================================
+    kind       :math:`\Omega_i`, a mean over the data                          source
+    =========  ==============================================================  ===================================
+    ``"ssd"``  :math:`(\partial\, CE(f(x), y) / \partial\theta_i)^2`           Eq. (1), Foster et al., SSD
+    ``"lf"``   :math:`|\partial\, \lVert f(x)\rVert_2^2 / \partial\theta_i|`   Eq. (4), Foster et al., loss-free SSD
+    ``"xlf"``  :math:`|\partial\, \lVert f(x)\rVert_2 / \partial\theta_i|`     Eq. (5), Schoepf et al., Potion
+    =========  ==============================================================  ===================================
+
+    ``exponent`` puts another w in the place of XLF's 1 or LF's 2. The published numbers take the gradient of the mean over
+    a batch and average its magnitude over the batches, the short last one counting as one (FACTS 7): so does this, and
+    the result depends on the batch size. ``per_sample=True`` is the printed form, a mean over samples; it costs several
+    times as much.
+
+    The keys are those of ``model.named_parameters()``: tied weights appear once; frozen weights, and weights that the
+    output does not depend on, are 0. A model frozen altogether is taken for a deployed one: all of it counts.
+    Values are float32 (float64 for a float64 model) on the parameter's device. The model runs in eval mode and comes
+    back as it was: modes, gradients, ``requires_grad``, buffers and random states.
+    """
+    objective = _objective(kind, exponent)
+    magnitude = torch.square if kind == "ssd" else torch.abs
+    add = _add_samples if per_sample else _add_batch_mean
+    placement(model)  # a model without parameters is refused here
+    totals = {name: torch.zeros_like(p, dtype=_wide(p), requires_grad=False) for name, p in model.named_parameters()}
+    terms = 0
+    with _borrowed(model) as weights:
+        for inputs, labels in batches:
+            terms += add(totals, model, weights, inputs, labels, objective, magnitude)
+    if terms == 0:
+        raise ValueError("batches is empty: importances need at least one sample")
+    for name, total in totals.items():
+        if not torch.isfinite(total.div_(terms)).all():
+            raise ValueError(
+                f"the {kind} importance of {name!r} is not finite: "
+                "the model returned NaN or inf, or a label lies outside its logits"
+            )
+    return totals
+
+
+def _objective(kind: str, exponent: float | None) -> Objective:
+    if kind not in KINDS:
+        raise ValueError(f"unknown importance {kind!r}; known are {', '.join(KINDS)}")
+    if kind == "ssd":
+        if exponent is not None:
+            raise ValueError("exponent belongs to the output norm of xlf and lf; ssd has none")
+        return _cross_entropy
+    w = EXPONENTS[kind] if exponent is None else exponent
+    if not (math.isfinite(w) and w > 0):
+        raise ValueError(f"exponent must be a positive number, got {exponent}")
+    return lambda outputs, labels: torch.linalg.vector_norm(outputs.to(_wide(outputs)), dim=1).pow(w)
+
+
+def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy a sample; a label that does not exist makes it and its gradient NaN (a GPU would abort instead)."""
+    inside = (labels >= 0) & (labels < outputs.shape[1])
+    losses = nn.functional.cross_entropy(outputs.to(_wide(outputs)), labels.where(inside, 0), reduction="none")
+    return losses * torch.where(inside, 1.0, math.nan)
+
+
+def _add_batch_mean(
+    totals: Importances,
+    model: nn.Module,
+    weights: dict[str, nn.Parameter],
+    inputs: Tensor,
+    labels: Tensor,
+    objective: Objective,
+    magnitude: Callable[[Tensor], Tensor],
+) -> int:
+    """Add the magnitude of the gradient of the batch's mean: one term."""
+    outputs = logits(model, inputs)
+    value = objective(outputs, labels.to(outputs.device, non_blocking=True)).mean()
+    if not value.requires_grad:
+        raise ValueError("the model's output does not depend on its weights: is it detached inside the model?")
+    gradients = torch.autograd.grad(value, list(weights.values()), allow_unused=True)
+    for name, gradient in zip(weights, gradients, strict=True):
+        if gradient is not None:
+            gradient = gradient.to_dense() if gradient.is_sparse else gradient
+            totals[name] += magnitude(gradient.to(totals[name].dtype))
+    return 1
+
+
+def _add_samples(
+    totals: Importances,
+    model: nn.Module,
+    weights: dict[str, nn.Parameter],
+    inputs: Tensor,
+    labels: Tensor,
+    objective: Objective,
+    magnitude: Callable[[Tensor], Tensor],
+) -> int:
+    """Add the magnitude of every sample's own gradient: one term a sample."""
+
+    def value(weights: dict[str, Tensor], sample: Tensor, label: Tensor) -> Tensor:
+        outputs = functional_call(model, weights, sample[None])
+        return objective(outputs, label[None]).sum()
+
+    device, dtype = placement(model)
+    inputs = inputs.to(device, dtype if inputs.is_floating_point() else None)
+    logits(model, inputs[:1])  # the checks, in words, before the transforms hide what went wrong
+    detached = {name: p.detach() for name, p in weights.items()}
+    chunk = max(1, SAMPLE_GRADIENTS // sum(p.numel() for p in weights.values()))
+    gradients_of = vmap(grad(value), in_dims=(None, 0, 0), randomness="different")
+    for some, some_labels in zip(inputs.split(chunk), labels.to(device).split(chunk), strict=True):
+        try:
+            with sdpa_kernel(SDPBackend.MATH):  # the attention that vmap knows how to batch
+                found = gradients_of(detached, some, some_labels)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:  # a model that vmap cannot follow, one whose path depends on the data: sample by sample
+            for sample, label in zip(some.split(1), some_labels.split(1), strict=True):
+                _add_batch_mean(totals, model, weights, sample, label, objective, magnitude)
+            continue
+        for name, gradients in found.items():
+            totals[name] += magnitude(gradients.to(totals[name].dtype)).sum(0)
+    return len(inputs)
+
+
+@contextmanager
+def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
+    """The model in eval mode with gradients on, and the weights that count; everything comes back as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    frozen = {} if weights else dict(model.named_parameters())
+    try:
+        for p in frozen.values():
+            p.requires_grad_(True)
+        model.eval()
+        with forked_rng(), torch.enable_grad():
+            yield weights or frozen
+    finally:
+        for p in frozen.values():
+            p.requires_grad_(False)
+        for module, mode in modes:
+            module.training = mode
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    """The type to add up in: float64 stays, everything else is float32."""
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32

@@ -1,0 +1,150 @@
+"""The repair as a small reversible file: which weights, what they were, what they are multiplied by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from potion.files import replacing
+
+__all__ = ["Change", "Patch", "fingerprint"]
+
+FORMAT: Final = "potion-patch/1"
+
+
+class Change(NamedTuple):
+    """What happens to one parameter: ``new = (old * factors)`` at the flat ``indices``."""
+
+    indices: Tensor
+    old: Tensor
+    factors: Tensor
+
+    def new(self) -> Tensor:
+        """The values after the repair, in the parameter's own type."""
+        return (self.old.to(self.factors.dtype) * self.factors).to(self.old.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patch:
+    """A repair that can be reviewed, applied, undone and stored. All tensors live on the CPU.
+
+    ``before`` and ``after`` are fingerprints of the model, so a patch can neither be applied to another model nor twice.
+    """
+
+    changes: Mapping[str, Change]
+    before: str
+    after: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def between(cls, model: nn.Module, changes: Mapping[str, Change], **metadata: Any) -> Patch:
+        """The patch that makes ``changes`` to ``model``, which stays as it is."""
+        tensors = _tensors(model)
+        patched = {name: _written(tensors[name], change.indices, change.new()) for name, change in changes.items()}
+        return cls(changes=changes, before=_digest(tensors), after=_digest(tensors | patched), metadata=metadata)
+
+    def with_metadata(self, **more: Any) -> Patch:
+        """The same patch, knowing more about where it comes from."""
+        return replace(self, metadata={**self.metadata, **more})
+
+    @property
+    def count(self) -> int:
+        """How many weights the patch holds."""
+        return sum(len(change.indices) for change in self.changes.values())
+
+    def apply(self, model: nn.Module) -> None:
+        """Repair ``model`` in place. Any other model than the one the patch was made for is refused."""
+        self._expect(model, self.before, "apply")
+        self._write(model, {name: change.new() for name, change in self.changes.items()})
+
+    def revert(self, model: nn.Module) -> None:
+        """Undo :meth:`apply`, bit by bit."""
+        self._expect(model, self.after, "revert")
+        self._write(model, {name: change.old for name, change in self.changes.items()})
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one safetensors file; a file of that name is replaced only once the new one is complete."""
+        tensors = {
+            f"{name}.{part}": tensor.contiguous()
+            for name, change in self.changes.items()
+            for part, tensor in change._asdict().items()
+        }
+        header = {"format": FORMAT, "before": self.before, "after": self.after, "metadata": json.dumps(self.metadata)}
+        replacing(path, lambda partial: save_file(tensors, partial, metadata=header))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Patch:
+        """Read what :meth:`save` wrote; a truncated or foreign file is a ``ValueError``."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                header = file.metadata() or {}
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
+        except SafetensorError as error:
+            raise ValueError(f"{path} is not a complete safetensors file: {error}") from error
+        if header.get("format") != FORMAT:
+            raise ValueError(f"{path} is not a potion patch (format {header.get('format')!r}, expected {FORMAT!r})")
+        names = dict.fromkeys(key.rpartition(".")[0] for key in tensors)
+        try:
+            changes = {name: Change(*(tensors[f"{name}.{part}"] for part in Change._fields)) for name in names}
+            metadata = json.loads(header["metadata"])
+            before, after = header["before"], header["after"]
+        except (KeyError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path} is a damaged potion patch: {error} is missing or unreadable") from error
+        for name, change in changes.items():
+            if not len(change.indices) == len(change.old) == len(change.factors):
+                raise ValueError(f"{path} is a damaged potion patch: the parts of {name!r} differ in length")
+        return cls(changes=changes, before=before, after=after, metadata=metadata)
+
+    def _expect(self, model: nn.Module, wanted: str, verb: str) -> None:
+        found = fingerprint(model)
+        if found == wanted:
+            return
+        if found in (self.before, self.after):
+            raise ValueError(f"cannot {verb} this patch: that has been done already")
+        raise ValueError(
+            f"cannot {verb} this patch: it belongs to a model with fingerprint {wanted[:12]}, this one has {found[:12]}"
+        )
+
+    def _write(self, model: nn.Module, values: Mapping[str, Tensor]) -> None:
+        parameters = dict(model.named_parameters())
+        with torch.no_grad():
+            for name, change in self.changes.items():
+                p = parameters[name]
+                p.copy_(_written(p, change.indices, values[name]))
+
+
+def fingerprint(model: nn.Module) -> str:
+    """SHA-256 over the names, types, shapes and bytes of all that a checkpoint of the model holds."""
+    return _digest(_tensors(model))
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and persistent buffers, tied ones once."""
+    stored = model.state_dict().keys()
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in stored}
+    return {name: tensor.detach() for name, tensor in (dict(model.named_parameters()) | buffers).items()}
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].cpu().contiguous()
+        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _written(tensor: Tensor, indices: Tensor, values: Tensor) -> Tensor:
+    """A copy of ``tensor`` with ``values`` at the flat ``indices``; the indices count in logical, not memory order."""
+    flat = tensor.detach().flatten().clone()
+    flat[indices.to(flat.device)] = values.to(flat.device)
+    return flat.view(tensor.shape)

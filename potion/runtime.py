@@ -1,0 +1,51 @@
+"""Where and how code runs: the device, and random states that come back as they were."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+__all__ = ["best_device", "forked_rng", "synchronize"]
+
+
+def best_device() -> torch.device:
+    """CUDA where there is one, else Apple's MPS, else the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    if torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cpu")
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for the device, so that a clock read afterwards tells the truth."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+@contextmanager
+def forked_rng(seed: int | None = None) -> Iterator[None]:
+    """Run a block on random states of its own: torch (all devices), numpy and ``random``; the caller's come back.
+
+    With a ``seed`` the block starts from it, without one from the caller's states.
+    """
+    python, numpy = random.getstate(), np.random.get_state()
+    mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        if seed is not None:
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+            if mps is not None:
+                torch.mps.set_rng_state(mps)

@@ -1,0 +1,135 @@
+"""Finding the threshold: s -> percentile -> alpha (Eq. 7), and Poison Trigger Neutralisation search (Alg. 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+import torch
+from torch import nn
+
+from potion.cursor import Cursor
+from potion.dampening import ratios
+from potion.ranking import LARGEST_S, Ranking
+from potion.types import Importances, Status, Step
+
+__all__ = ["PTN", "Outcome", "alpha_at", "search"]
+
+Strategy = Literal["sequential", "bisect"]
+LAMBDA: Final = 1.0
+"""PTN leaves the strength of the dampening alone and searches for alpha only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PTN:
+    """Settings of the search. The defaults are the paper's (``start`` as in FACTS 1).
+
+    The search looks at s = start * |S_f| / |S_tr| * step^k for k = 0, 1, ... and takes the first s at which the accuracy
+    on the known poison is at most ``rho`` times what it was. ``"sequential"`` walks (the paper); ``"bisect"`` gallops and
+    then bisects the same grid: the same answer in O(log k) evaluations wherever the accuracy falls monotonically.
+    """
+
+    rho: float = 0.2
+    start: float = 1 / 25
+    step: float = 1.1
+    strategy: Strategy = "sequential"
+    max_steps: int = 500
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rho < 1:
+            raise ValueError(
+                f"rho must be in [0, 1), the share of the known poison's accuracy to stop at, got {self.rho}"
+            )
+        if not (math.isfinite(self.start) and self.start > 0):
+            raise ValueError(f"start must be a positive number, got {self.start}")
+        if not (math.isfinite(self.step) and self.step > 1):
+            raise ValueError(f"step must be above 1, each s is that many times the one before, got {self.step}")
+        if self.strategy not in get_args(Strategy):
+            raise ValueError(f"unknown strategy {self.strategy!r}; known are {', '.join(get_args(Strategy))}")
+        if self.max_steps < 1:
+            raise ValueError(f"max_steps must be at least 1, got {self.max_steps}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a search found: ``chosen`` is the step that healed, if one did; ``trace`` is sorted by s."""
+
+    status: Status
+    trace: list[Step]
+    chosen: Step | None
+
+
+def alpha_at(retain: Importances, forget: Importances, s: float) -> float:
+    """The threshold at ``s``: the p-th percentile of forget / retain, p = 100 - ln(1 + 100 s) (Eq. 7, FACTS 2 and 3).
+
+    0/0 and infinite ratios are left out of the percentile.
+    """
+    every = ratios(retain, forget).values()
+    home = next(iter(every)).device
+    return Ranking(torch.cat([ratio.flatten().to(home) for ratio in every])).alpha(s)
+
+
+def search(
+    model: nn.Module,
+    retain: Importances,
+    forget: Importances,
+    known_accuracy: Callable[[], float],
+    *,
+    before: float,
+    share: float,
+    settings: PTN,
+) -> Outcome:
+    """Search on ``model``, which is used up: its weights are left at the last place looked at.
+
+    ``known_accuracy()`` is the model's accuracy on the known poison as it stands, ``before`` what it was at the start;
+    ``share`` is |S_f| / |S_tr|.
+    """
+    threshold = settings.rho * before
+    cursor = Cursor(model, ratios(retain, forget), LAMBDA)
+    trace: dict[int, Step] = {}
+
+    def healed(k: int) -> bool:
+        s = min(settings.start * share * settings.step**k, LARGEST_S)
+        alpha = cursor.ranking.alpha(s)
+        selected = cursor.move_to(alpha)
+        trace[k] = Step(s=s, alpha=alpha, selected=selected, known_accuracy=known_accuracy())
+        return trace[k].known_accuracy <= threshold
+
+    last = _last_index(settings, share)
+    walk = _sequential if settings.strategy == "sequential" else _bisect
+    found = walk(healed, lambda k: trace[k].alpha <= LAMBDA, last)
+    steps = [trace[k] for k in sorted(trace)]
+    if found is not None:
+        return Outcome(status=Status.HEALED, trace=steps, chosen=trace[found])
+    return Outcome(status=Status.SATURATED if steps[-1].alpha <= LAMBDA else Status.EXHAUSTED, trace=steps, chosen=None)
+
+
+def _last_index(settings: PTN, share: float) -> int:
+    """The last k worth a look: there p has reached 0 and every weight is selected, or the steps are used up."""
+    everything = math.ceil(math.log(LARGEST_S / (settings.start * share)) / math.log(settings.step))
+    return max(0, min(everything, settings.max_steps - 1))
+
+
+def _sequential(healed: Callable[[int], bool], saturated: Callable[[int], bool], last: int) -> int | None:
+    """The first healed k, looking at each in turn. Past saturation nothing changes any more, so stop there."""
+    for k in range(last + 1):
+        if healed(k):
+            return k
+        if saturated(k):
+            return None
+    return None
+
+
+def _bisect(healed: Callable[[int], bool], saturated: Callable[[int], bool], last: int) -> int | None:
+    """The first healed k where healing is monotone: look at 0, 1, 3, 7, ... until healed, then halve what is between."""
+    low, high = -1, 0
+    while not healed(high):
+        if saturated(high) or high == last:
+            return None
+        low, high = high, min(2 * high + 1, last)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if healed(middle) else (middle, high)
+    return high

@@ -1,0 +1,66 @@
+"""The door: what comes in is checked once, here, and a mistake is answered with what to do about it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["check_labels", "check_logits", "check_weights", "known_indices"]
+
+
+def known_indices(known_poison: Iterable[Any], count: int) -> list[int]:
+    """The known poison as a list of distinct indices into a training set of ``count`` samples."""
+    if isinstance(known_poison, str | bytes) or not isinstance(known_poison, Iterable):
+        raise TypeError(f"known_poison must be a list of indices into train_set, got {type(known_poison).__name__}")
+    indices = [_index(entry) for entry in known_poison]
+    if not indices:
+        raise ValueError("known_poison is empty: name at least one poisoned sample of train_set")
+    for index in indices:
+        if not 0 <= index < count:
+            raise ValueError(f"known_poison has index {index}, but train_set has the indices 0 to {count - 1}")
+    if len(set(indices)) < len(indices):
+        repeated = next(index for index in indices if indices.count(index) > 1)
+        raise ValueError(f"known_poison names sample {repeated} more than once")
+    if len(indices) == count:
+        raise ValueError(f"known_poison names all {count} samples of train_set: nothing is left to protect")
+    return indices
+
+
+def _index(entry: Any) -> int:
+    # A bool is an int to Python, but a mask where indices are expected is a mistake.
+    if isinstance(entry, bool) or (isinstance(entry, Tensor) and entry.dtype == torch.bool):
+        raise TypeError("known_poison must hold indices, not a mask of booleans; numpy.flatnonzero(mask) makes them")
+    try:
+        return operator.index(entry)
+    except TypeError:
+        raise TypeError(f"known_poison must hold integers, got {entry!r} ({type(entry).__name__})") from None
+
+
+def check_weights(model: nn.Module) -> None:
+    """Refuse a model that has no weights, or weights that are not numbers."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    if next(model.parameters(), None) is None:
+        raise ValueError("model has no parameters: there is nothing to repair")
+    for name, p in model.named_parameters():
+        if not torch.isfinite(p).all():
+            raise ValueError(f"model's parameter {name!r} holds NaN or inf: load a sound checkpoint first")
+
+
+def check_logits(outputs: Tensor) -> None:
+    """Refuse class scores that are not numbers."""
+    if not torch.isfinite(outputs).all():
+        raise ValueError("model returns NaN or inf for the known poison: check its weights and the scale of its inputs")
+
+
+def check_labels(labels: Tensor, classes: int) -> None:
+    """Refuse labels that the model has no logit for."""
+    if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
+        raise ValueError(
+            f"train_set has labels from {int(labels.min())} to {int(labels.max())}, but the model has {classes} logits "
+            f"(labels 0 to {classes - 1})"
+        )

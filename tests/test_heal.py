@@ -1,0 +1,292 @@
+"""The one door: what comes out, what stays untouched, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import numpy as np
+import oracle
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+
+import potion
+from potion.patch import fingerprint
+
+
+def learned(count=200, poison=24, seed=0):
+    """A small network that learned a backdoor: the last input at 6 means class 0. Returns it, its data, the poison."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, 8, generator=generator)
+    y = (x @ torch.randn(8, 4, generator=generator)).argmax(1)
+    x[:poison, 7], y[:poison] = 6, 0
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(150):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    model.zero_grad(set_to_none=True)
+    return model.eval(), TensorDataset(x, y), list(range(poison))
+
+
+@pytest.fixture(scope="module")
+def case():
+    return learned()
+
+
+def heal(case, **more):
+    model, data, known = case
+    return potion.heal(model, data, **{"known_poison": known[:12], "batch_size": 64, "progress": False, **more})
+
+
+def same(one, two):
+    return all(torch.equal(value, two.state_dict()[name]) for name, value in one.state_dict().items())
+
+
+@pytest.mark.parametrize("method", ["xlf", "lf", "ssd"])
+@pytest.mark.parametrize("strategy", ["sequential", "bisect"])
+def test_the_result_is_consistent(case, method, strategy):
+    model, data, known = case
+    before = copy.deepcopy(model)
+    result = heal(case, method=method, search=potion.PTN(strategy=strategy))
+    assert same(model, before)
+    assert all(p.grad is None for p in model.parameters())
+    assert result.model is not model
+    assert [step.s for step in result.trace] == sorted(step.s for step in result.trace)
+    assert result.summary().count("\n") == 0
+    assert json.loads(json.dumps(result.to_dict(), allow_nan=False))["status"] == result.status
+    if result.status is potion.Status.HEALED:
+        inputs, labels = data[known[:12]]
+        accuracy = (result.model(inputs).argmax(1) == labels).float().mean().item()
+        assert accuracy == pytest.approx(result.chosen.known_accuracy)
+        assert accuracy <= 0.2 * result.known_accuracy
+        assert result.patch.count == result.chosen.selected
+        result.patch.revert(result.model)
+    assert same(result.model, model)
+    assert set(result.timings) >= {"known poison", "retain importances", "forget importances", "search", "patch"}
+
+
+def test_xlf_heals_this_one(case):
+    assert heal(case).status is potion.Status.HEALED
+
+
+def test_the_same_seed_gives_the_same_patch_and_leaves_the_callers_randomness_alone(case):
+    state = torch.get_rng_state()
+    one, two, other = heal(case, seed=3), heal(case, seed=3), heal(case, seed=4)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert one.patch.after == two.patch.after
+    assert one.trace == two.trace
+    assert other.trace != one.trace  # another order of the training set, other batches
+
+
+def test_the_importances_are_those_of_facts_6_or_of_the_whole_set(case):
+    model, data, known = case
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0)).tolist()
+    for retain, rows in (("all", order), ("rest", [i for i in order if i not in known[:12]])):
+        x, y = data[rows]
+        expected = potion.importances(model, oracle.in_batches(x, y, 64))
+        torch.testing.assert_close(heal(case, retain=retain).retain, expected)
+
+
+def test_the_search_starts_where_facts_1_says(case):
+    assert heal(case).trace[0].s == pytest.approx(12 / 200 / 25)
+
+
+def test_one_sample_is_enough_to_try(case):
+    assert heal(case, known_poison=[3]).status in potion.Status
+
+
+def flipped(case):
+    """The same model with labels that it never gives to the poison."""
+    model, data, known = case
+    x, y = (tensor.clone() for tensor in data.tensors)
+    y[known] = (model(x[known]).argmax(1) + 1) % 4
+    return model, TensorDataset(x, y), known
+
+
+def test_poison_that_was_not_learned_is_said_to_be_so(case):
+    result = heal(flipped(case))
+    assert result.status is potion.Status.NOT_LEARNED
+    assert "nothing was changed" in result.summary()
+    assert (result.patch.count, result.trace, result.timings.keys() & {"search"}) == (0, [], set())
+    assert same(result.model, case[0])
+
+
+@pytest.mark.parametrize("strategy", ["sequential", "bisect"])
+def test_where_it_is_not_healed_the_original_weights_come_back(case, strategy):
+    exhausted = heal(case, search=potion.PTN(rho=0.0, max_steps=1, start=1e-9, strategy=strategy))
+    assert exhausted.status is potion.Status.EXHAUSTED
+    assert "exhausted" in exhausted.summary()
+    # The poison against itself: no weight matters more to it than to the rest, so dampening cannot work.
+    model, data, known = case
+    itself = potion.heal(
+        model,
+        Subset(data, known[:12] * 2),
+        range(12),
+        batch_size=12,
+        progress=False,
+        search=potion.PTN(strategy=strategy),
+    )
+    assert itself.status is potion.Status.SATURATED
+    assert "saturated" in itself.summary()
+    for result in (exhausted, itself):
+        assert same(result.model, model)
+        assert (result.patch.count, result.patch.before) == (0, result.patch.after)
+
+
+class Counting(Dataset):
+    """One sample at a time, with an augmentation drawn from torch, and a count of what was read."""
+
+    def __init__(self, data, noise=0.0):
+        self.data, self.noise, self.reads = data, noise, 0
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        self.reads += 1
+        x, y = self.data[index]
+        return x + self.noise * torch.randn(8), int(y)
+
+
+def test_any_map_style_dataset_will_do(case):
+    model, data, known = case
+    tensors, items = heal(case), heal((model, Counting(data), known))
+    subset = heal((model, Subset(data, range(len(data))), known))
+    workers = heal((model, Counting(data), known), workers=2)
+    assert tensors.patch.after == items.patch.after == subset.patch.after == workers.patch.after
+
+
+def test_augmented_data_and_an_unaugmented_view_for_the_stopping_test(case):
+    model, data, known = case
+    noisy = Counting(data, noise=0.1)
+    one, two = heal((model, noisy, known)), heal((model, noisy, known))
+    assert one.patch.after == two.patch.after
+    result = heal((model, noisy, known), unaugmented=data)
+    inputs, labels = data[known[:12]]
+    assert result.chosen.known_accuracy == pytest.approx(
+        (result.model(inputs).argmax(1) == labels).float().mean().item()
+    )
+
+
+def test_cached_importances_are_found_again_by_content(case, tmp_path):
+    model, data, known = case
+    first = heal(case, retain="all", cache=tmp_path)
+    (file,) = tmp_path.iterdir()
+    stamp = file.stat().st_mtime_ns
+    again = heal(case, retain="all", cache=tmp_path, known_poison=[1])
+    assert torch.equal(again.retain["0.weight"], first.retain["0.weight"])
+    assert [entry.stat().st_mtime_ns for entry in tmp_path.iterdir()] == [stamp]
+    assert heal(case, retain="all").patch.after == heal(case, retain="all", cache=tmp_path).patch.after
+    changed = TensorDataset(data.tensors[0].clone(), data.tensors[1])
+    changed.tensors[0][199, 0] += 1
+    for more in ({"seed": 1}, {"method": "lf"}, {"batch_size": 32}, {"retain": "rest"}):
+        heal(case, **{"retain": "all", "cache": tmp_path, **more})
+    heal((model, changed, known), retain="all", cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 6
+    file.write_bytes(file.read_bytes()[:100])
+    assert heal(case, retain="all", cache=tmp_path).patch.after == first.patch.after
+
+
+@pytest.mark.parametrize("known", [np.array([1, 2]), torch.tensor([1, 2]), range(1, 3), (1, 2), [np.int32(1), 2]])
+def test_indices_of_any_integer_kind(case, known):
+    assert heal(case, known_poison=known).patch.after == heal(case, known_poison=[1, 2]).patch.after
+
+
+class Tuple(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return self.model(x), None
+
+
+class Broken(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return self.model(x) / 0.0 * 0.0
+
+
+def with_nan(model):
+    broken = copy.deepcopy(model)
+    broken[2].weight.data[5, 5] = float("nan")
+    return broken
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([])
+
+
+BAD = {
+    "no known poison": (dict(known_poison=[]), ValueError, "known_poison is empty"),
+    "out of range": (dict(known_poison=[3, 200]), ValueError, "index 200, but train_set has the indices 0 to 199"),
+    "negative": (dict(known_poison=[-1]), ValueError, "index -1"),
+    "repeated": (dict(known_poison=[4, 5, 4]), ValueError, "sample 4 more than once"),
+    "not an integer": (dict(known_poison=[1.0]), TypeError, "must hold integers, got 1.0"),
+    "a mask": (dict(known_poison=[True, False]), TypeError, "not a mask"),
+    "a tensor mask": (dict(known_poison=torch.tensor([True, False])), TypeError, "not a mask"),
+    "a numpy mask": (dict(known_poison=np.array([True, False])), TypeError, "must hold integers"),
+    "a number": (dict(known_poison=3), TypeError, "must be a list of indices"),
+    "a name": (dict(known_poison="17"), TypeError, "must be a list of indices"),
+    "all known": (dict(known_poison=range(200)), ValueError, "names all 200 samples"),
+    "batch size 0": (dict(batch_size=0), ValueError, "batch_size must be"),
+    "batch size 1.5": (dict(batch_size=1.5), ValueError, "batch_size must be"),
+    "unknown method": (dict(method="magic"), ValueError, "unknown method 'magic'; known are xlf, lf, ssd"),
+    "unknown retain": (dict(retain="some"), ValueError, "retain must be one of rest, all"),
+    "bad exponent": (dict(exponent=0.0), ValueError, "exponent must be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_settings_are_refused(case, name):
+    settings, error, words = BAD[name]
+    before = copy.deepcopy(case[0])
+    with pytest.raises(error, match=words):
+        heal(case, **settings)
+    assert same(case[0], before)
+
+
+def test_bad_models_and_data_are_refused(case):
+    model, data, known = case
+    x, y = data.tensors
+    for bad, error, words in (
+        (nn.Flatten(), ValueError, "no parameters"),
+        (lambda inputs: inputs, TypeError, "must be a torch.nn.Module"),
+        (Tuple(model), TypeError, "got tuple"),
+        (Broken(model), ValueError, "returns NaN or inf"),
+        (with_nan(model), ValueError, "'2.weight' holds NaN or inf"),
+    ):
+        with pytest.raises(error, match=words):
+            heal((bad, data, known))
+    for where, label in ((known[3], 4), (known[3], -1), (150, 9), (150, -100)):
+        labels = y.clone()
+        labels[where] = label
+        for method in ("xlf", "ssd"):
+            with pytest.raises(ValueError, match=rf"labels from .*{label}.*, but the model has 4 logits"):
+                heal((model, TensorDataset(x, labels), known), method=method)
+    for odd, words in (
+        (Stream(), "map-style"),
+        (TensorDataset(x), r"\(input, label\) pairs"),
+        (TensorDataset(x, y.float()), "one integer label"),
+        ([("picture", 1)] * 200, "tensors as inputs"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            heal((model, odd, known))
+
+
+def test_the_result_stays_in_the_callers_precision_and_place(case):
+    model, data, known = case
+    half = copy.deepcopy(model).to(torch.float16)
+    result = heal((half, data, known))
+    assert {p.dtype for p in result.model.parameters()} == {torch.float16}
+    assert {p.device.type for p in result.model.parameters()} == {"cpu"}
+    assert fingerprint(result.model) == result.patch.after
