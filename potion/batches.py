@@ -6,6 +6,7 @@ Any map-style dataset of ``(input, int label)`` will do. One that can build a wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ class DatasetBatches:
         self.dataset, self.indices, self.batch_size, self.workers = dataset, list(indices), batch_size, workers
 
     def __len__(self) -> int:
-        return -(-len(self.indices) // self.batch_size)
+        return math.ceil(len(self.indices) / self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
         if self.workers:  # decoding in worker processes pays for itself only where samples are built one by one
@@ -42,7 +43,8 @@ class DatasetBatches:
 def fetch(dataset: Dataset[Any], indices: Sequence[int]) -> Batch:
     """The samples ``indices`` of ``dataset`` as one ``(inputs, labels)`` batch."""
     while isinstance(dataset, Subset):
-        dataset, indices = dataset.dataset, [dataset.indices[i] for i in indices]
+        indices = [dataset.indices[i] for i in indices]
+        dataset = dataset.dataset
     if hasattr(dataset, "get_batch"):
         return _checked(dataset.get_batch(torch.as_tensor(indices)))
     if isinstance(dataset, TensorDataset):

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from potion.files import replacing
-from potion.patch import fingerprint
+from potion.fingerprint import add_tensor, fingerprint
 from potion.types import Batches, Importances
 
 __all__ = ["cached", "content_key"]
@@ -23,20 +23,19 @@ __all__ = ["cached", "content_key"]
 def content_key(model: torch.nn.Module, batches: Batches, **settings: Any) -> str:
     """A key of everything importances depend on: the weights, every input and label in order, and the settings.
 
-    The data are read once more for it. They must therefore come out the same each time, as augmented data do under a seed.
+    The data are read once more for it; they must come out the same each time, as augmented data do under a seed.
     """
     digest = hashlib.sha256(json.dumps([fingerprint(model), torch.__version__, settings], sort_keys=True).encode())
     for inputs, labels in batches:
         for tensor in (inputs, labels):
-            digest.update(f"{tensor.dtype}:{tuple(tensor.shape)};".encode())
-            digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            add_tensor(digest, tensor)
     return digest.hexdigest()
 
 
 def cached(
     folder: str | os.PathLike[str], key: str, compute: Callable[[], Importances], device: torch.device
 ) -> Importances:
-    """The importances stored under ``key``, on ``device``; computed and stored where there are none, or only a damaged file."""
+    """The importances stored under ``key``; computed and stored where there are none, or only a damaged file."""
     path = Path(folder) / f"importances-{key}.safetensors"
     if path.exists():
         try:

@@ -108,7 +108,7 @@ def _print_table(rows: list[Row], run: Demo, files: list[Path]) -> None:
 
 def _cell(key: str, value: object) -> str:
     if value is None:
-        return "–"
+        return "-"
     if isinstance(value, float):
         return f"{value:+.2f}" if key == "damage" else f"{value:.1f}"
     return str(value)

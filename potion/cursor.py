@@ -7,8 +7,8 @@ from itertools import groupby
 import torch
 from torch import Tensor, nn
 
-from potion.dampening import factors
-from potion.ranking import Ranking
+from potion.dampening import factors, joined
+from potion.ranking import Ranking, flat_ratios
 from potion.types import Importances
 
 __all__ = ["Cursor"]
@@ -20,17 +20,17 @@ class Cursor:
     A move writes only the weights between the old and the new place in the ranking.
     """
 
-    def __init__(self, model: nn.Module, ratios: Importances, lam: float = 1.0) -> None:
+    def __init__(self, model: nn.Module, retain: Importances, forget: Importances, lam: float = 1.0) -> None:
         parameters = dict(model.named_parameters())
-        home = next(iter(ratios.values())).device
-        names = sorted(ratios, key=lambda name: str(_lane_of(parameters[name])))
+        pairs = {name: pair for name, *pair in joined(retain, forget)}
+        names = sorted(pairs, key=lambda name: str(_lane_of(parameters[name])))
         self._lanes: list[_Lane] = []
         start = 0
         for _, members in groupby(names, key=lambda name: _lane_of(parameters[name])):
             self._lanes.append(_Lane([parameters[name] for name in members], start, lam))
             start += len(self._lanes[-1].flat)
-        pieces = [_memory_order(ratios[name], like=parameters[name]).to(home) for name in names]
-        self.ranking = Ranking(torch.cat(pieces))
+        ordered = [[_memory_order(each, like=parameters[name]) for each in pairs[name]] for name in names]
+        self.ranking = Ranking(flat_ratios([(retained, forgotten) for retained, forgotten in ordered]))
         self._sorted = self.ranking.positions
 
     def move_to(self, alpha: float) -> int:
@@ -49,11 +49,13 @@ class _Lane:
     """The parameters of one device and type as views of one flat tensor, so that a move is one indexed write."""
 
     def __init__(self, parameters: list[nn.Parameter], start: int, lam: float) -> None:
-        self.flat = torch.cat([_memory_order(p.detach(), like=p) for p in parameters])
+        sizes = [p.numel() for p in parameters]
+        self.flat = torch.empty(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device)
         self._range, self._lam, self._count = (start, start + len(self.flat)), lam, 0
         self._ranks = self._places = torch.zeros(0, dtype=torch.long)
         self._old = self._new = self.flat[:0]
-        for p, piece in zip(parameters, self.flat.split([p.numel() for p in parameters]), strict=True):
+        for p, piece in zip(parameters, self.flat.split(sizes), strict=True):
+            piece.copy_(_memory_order(p.detach(), like=p).flatten())
             p.data = torch.as_strided(piece, p.shape, _dense_strides(p), piece.storage_offset())
 
     def rank(self, ranking: Ranking) -> None:
@@ -82,12 +84,13 @@ def _lane_of(p: Tensor) -> tuple[torch.device, torch.dtype]:
 
 def _order(p: Tensor) -> list[int]:
     """The dimensions of ``p`` from the outermost to the innermost in memory."""
-    return sorted(range(p.dim()), key=lambda d: -p.stride(d))
+    strides = p.stride()
+    return sorted(range(p.dim()), key=lambda d: -strides[d])
 
 
 def _memory_order(tensor: Tensor, *, like: Tensor) -> Tensor:
-    """``tensor`` flattened in the order in which ``like`` lies in memory: channels-last weights stay channels-last."""
-    return tensor.permute(_order(like)).flatten()
+    """``tensor``'s dimensions in the order in which ``like`` lies in memory: channels-last weights stay channels-last."""
+    return tensor.permute(_order(like))
 
 
 def _dense_strides(p: Tensor) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +11,11 @@ from torch import Tensor, nn
 from potion.patch import Change, Patch
 from potion.types import Importances
 
-__all__ = ["dampen", "factors", "ratios"]
+__all__ = ["dampen", "factors", "joined"]
 
 
-def ratios(retain: Importances, forget: Importances) -> Importances:
-    """Forget / retain for each weight; 0/0 is NaN, a weight that only the poison uses is inf."""
+def joined(retain: Importances, forget: Importances) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Both importances of each parameter, joined by name."""
     if retain.keys() != forget.keys():
         odd = sorted(retain.keys() ^ forget.keys())
         raise ValueError(
@@ -22,10 +23,9 @@ def ratios(retain: Importances, forget: Importances) -> Importances:
         )
     for name in retain:
         if retain[name].shape != forget[name].shape:
-            raise ValueError(
-                f"importances of {name!r} differ in shape: {tuple(retain[name].shape)} and {tuple(forget[name].shape)}"
-            )
-    return {name: forget[name] / retain[name] for name in retain}
+            shapes = tuple(retain[name].shape), tuple(forget[name].shape)
+            raise ValueError(f"importances of {name!r} differ in shape: {shapes[0]} and {shapes[1]}")
+        yield name, retain[name], forget[name]
 
 
 def factors(ratio: Tensor, lam: float) -> Tensor:
@@ -48,10 +48,10 @@ def dampen(model: nn.Module, retain: Importances, forget: Importances, alpha: fl
         raise ValueError(f"lam must be positive, got {lam}")
     parameters = dict(model.named_parameters())
     changes = {}
-    for name, ratio in ratios(retain, forget).items():
-        if name not in parameters or parameters[name].shape != ratio.shape:
+    for name, retained, forgotten in joined(retain, forget):
+        if name not in parameters or parameters[name].shape != retained.shape:
             raise ValueError(f"the importances are of another model: it has no parameter {name!r} of that shape")
-        flat = ratio.flatten()
+        flat = (forgotten / retained).flatten()
         indices = torch.nonzero(flat > alpha).flatten()
         if len(indices):
             old = parameters[name].detach().flatten()[indices.to(parameters[name].device)]

@@ -9,17 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-import torch
 from safetensors.torch import load_model
 from torch import nn
 
 from potion.attacks import BadNet
 from potion.data import ImageSet, PoisonedSet, crop_and_flip, draw_poison, known_share, read_parquet
 from potion.models import resnet9
+from potion.runtime import set_layout
 from potion.training import Recipe
 
 __all__ = ["ASSETS", "Embedded", "embedded_model"]
 
+RECIPE: Final = Recipe(iterations=1500, batch_size=256, lr=0.05, channels_last=True)
 ASSETS: Final = Path(__file__).parent / "assets"
 Checkpoint = Literal["victim", "retrain_half", "retrain_clean"]
 
@@ -28,10 +29,10 @@ Checkpoint = Literal["victim", "retrain_half", "retrain_clean"]
 class Embedded:
     """The scenario behind the assets: who was poisoned, how, and how the three models were trained."""
 
-    attack: BadNet = BadNet()
+    attack: BadNet = field(default_factory=BadNet)
     poisoned: int = 200
     seed: int = 0
-    recipe: Recipe = Recipe(iterations=1500, batch_size=256, lr=0.05, channels_last=True)
+    recipe: Recipe = RECIPE
     train: ImageSet = field(default_factory=lambda: read_parquet(ASSETS / "train.parquet").padded(32))
     test: ImageSet = field(default_factory=lambda: read_parquet(ASSETS / "test.parquet").padded(32))
 
@@ -57,4 +58,5 @@ def embedded_model(checkpoint: Checkpoint) -> nn.Module:
     """One of the embedded models, in eval mode. Its weights lie channels-last, which is faster on a CPU."""
     model = new_model()
     load_model(model, ASSETS / f"{checkpoint}.safetensors")
-    return model.to(memory_format=torch.channels_last).eval()
+    set_layout(model, channels_last=True)
+    return model.eval()

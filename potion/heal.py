@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import torch
 from torch import nn
@@ -80,72 +81,110 @@ def heal(
     _check_settings(train_set, method, retain, batch_size)
     count = len(train_set)  # type: ignore[arg-type]
     known = known_indices(known_poison, count)
-    working = _working_copy(model, device)
-    clock = _Clock(placement(working)[0])
-    read = partial(DatasetBatches, batch_size=batch_size, workers=workers)
-    settings: dict[str, Any] = {"kind": method, "exponent": exponent, "per_sample": per_sample}
-
     with Progress(progress) as bars:
-        with clock("known poison"), forked_rng(seed):
-            poison = list(read(unaugmented or train_set, known))
-            classes = _checked_classes(working, poison)
-            poison = [(inputs.to(clock.device), labels.to(clock.device)) for inputs, labels in poison]
-            known_accuracy = partial(_accuracy, working, poison)
-            before = known_accuracy()
-
-        def estimate(batches: DatasetBatches, what: str) -> Importances:
-            with forked_rng(seed):
-                tracked = bars.track(batches, f"{method} importances, {what}", len(batches))
-                return importances(working, _labels_checked(tracked, classes), **settings)
-
-        retained: Importances = {}
-        forgotten: Importances = {}
-        if before == 0:
-            outcome = Outcome(status=Status.NOT_LEARNED, trace=[], chosen=None)
+        job = _Job(
+            model=_working_copy(model, device),
+            train_set=train_set,
+            plain_set=train_set if unaugmented is None else unaugmented,
+            known=known,
+            rest=_shuffled(count, without=known if retain == "rest" else [], seed=seed),
+            read=partial(DatasetBatches, batch_size=batch_size, workers=workers),
+            estimator={"kind": method, "exponent": exponent, "per_sample": per_sample},
+            search=search,
+            seed=seed,
+            cache=cache,
+            bars=bars,
+        )
+        found = job.run()
+    clock = job.clock
+    del job  # its copy of the model goes before another one is made
+    with clock("patch"):
+        if found.outcome.chosen is None:
+            patch = Patch.between(model, {}, method=method)
         else:
-            with clock("retain importances"):
-                rest = read(train_set, _shuffled(count, without=known if retain == "rest" else [], seed=seed))
-                compute = partial(estimate, rest, "training set")
-                if cache is None:
-                    retained = compute()
-                else:
-                    with forked_rng(seed):
-                        key = content_key(working, rest, device=str(clock.device), **settings)
-                    retained = cached(cache, key, compute, clock.device)
-            with clock("forget importances"):
-                forgotten = estimate(read(train_set, known), "known poison")
-            with clock("search"):
-                outcome = ptn.search(
-                    working,
-                    retained,
-                    forgotten,
-                    known_accuracy,
-                    before=before,
-                    share=len(known) / count,
-                    settings=search,
-                )
-        with clock("patch"):
-            if outcome.chosen is None:
-                patch = Patch.between(model, {}, method=method)
-            else:
-                where = {"method": method, "s": outcome.chosen.s, "rho": search.rho, "known": len(known)}
-                patch = dampen(model, retained, forgotten, outcome.chosen.alpha).with_metadata(**where)
-            repaired = copy.deepcopy(model)
-            patch.apply(repaired)
+            chosen = found.outcome.chosen
+            patch = dampen(model, found.retain, found.forget, chosen.alpha)
+            patch = patch.with_metadata(method=method, s=chosen.s, rho=search.rho, known=len(known))
+        repaired = copy.deepcopy(model)
+        patch.apply(repaired)
     return HealResult(
-        status=outcome.status,
+        status=found.outcome.status,
         model=repaired,
         patch=patch,
-        trace=outcome.trace,
-        chosen=outcome.chosen,
-        known_accuracy=before,
+        trace=found.outcome.trace,
+        chosen=found.outcome.chosen,
+        known_accuracy=found.known_accuracy,
         method=method,
         known=len(known),
         search=search,
-        retain=retained,
-        forget=forgotten,
+        retain=found.retain,
+        forget=found.forget,
         timings=clock.seconds,
     )
+
+
+class _Found(NamedTuple):
+    outcome: Outcome
+    known_accuracy: float
+    retain: Importances
+    forget: Importances
+
+
+@dataclass(kw_only=True)
+class _Job:
+    """Everything from the known poison to the end of the search, on a private copy of the model."""
+
+    model: nn.Module
+    train_set: Dataset[Any]
+    plain_set: Dataset[Any]
+    known: list[int]
+    rest: list[int]
+    read: Callable[[Dataset[Any], list[int]], DatasetBatches]
+    estimator: dict[str, Any]
+    search: PTN
+    seed: int
+    cache: str | os.PathLike[str] | None
+    bars: Progress
+
+    def __post_init__(self) -> None:
+        self.clock = _Clock(placement(self.model)[0])
+
+    def run(self) -> _Found:
+        with self.clock("known poison"), forked_rng(self.seed):
+            poison = list(self.read(self.plain_set, self.known))
+            classes = _checked_classes(self.model, poison)
+            poison = [(inputs.to(self.clock.device), labels.to(self.clock.device)) for inputs, labels in poison]
+            before = _accuracy(self.model, poison)
+        if before == 0:
+            return _Found(Outcome(status=Status.NOT_LEARNED, trace=[], chosen=None), before, {}, {})
+        with self.clock("retain importances"):
+            retain = self._cached(self.read(self.train_set, self.rest), "training set", classes)
+        with self.clock("forget importances"):
+            forget = self._estimate(self.read(self.train_set, self.known), "known poison", classes)
+        with self.clock("search"):
+            outcome = ptn.search(
+                self.model,
+                retain,
+                forget,
+                partial(_accuracy, self.model, poison),
+                before=before,
+                share=len(self.known) / len(self.train_set),  # type: ignore[arg-type]
+                settings=self.search,
+            )
+        return _Found(outcome, before, retain, forget)
+
+    def _estimate(self, batches: DatasetBatches, what: str, classes: int) -> Importances:
+        with forked_rng(self.seed):
+            shown = self.bars.track(batches, f"importances of the {what}", len(batches))
+            return importances(self.model, _labels_checked(shown, classes), **self.estimator)
+
+    def _cached(self, batches: DatasetBatches, what: str, classes: int) -> Importances:
+        compute = partial(self._estimate, batches, what, classes)
+        if self.cache is None:
+            return compute()
+        with forked_rng(self.seed):
+            key = content_key(self.model, batches, device=str(self.clock.device), **self.estimator)
+        return cached(self.cache, key, compute, self.clock.device)
 
 
 def _check_settings(train_set: Any, method: str, retain: str, batch_size: Any) -> None:

@@ -108,8 +108,8 @@ def _add_batch_mean(
     gradients = torch.autograd.grad(value, list(weights.values()), allow_unused=True)
     for name, gradient in zip(weights, gradients, strict=True):
         if gradient is not None:
-            gradient = gradient.to_dense() if gradient.is_sparse else gradient
-            totals[name] += magnitude(gradient.to(totals[name].dtype))
+            dense = gradient.to_dense() if gradient.is_sparse else gradient
+            totals[name] += magnitude(dense.to(totals[name].dtype))
     return 1
 
 

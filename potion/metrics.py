@@ -53,9 +53,9 @@ def predict(
     model.eval()
     predicted, truth, seen = [], [], 0
     for inputs, labels in DatasetBatches(dataset, range(len(dataset)), batch_size):  # type: ignore[arg-type]
-        if attack is not None:
-            inputs = attack(inputs, torch.arange(seen, seen + len(labels), device=inputs.device))
-        predicted.append(logits(model, inputs).argmax(1).cpu())
+        indices = torch.arange(seen, seen + len(labels), device=inputs.device)
+        shown = inputs if attack is None else attack(inputs, indices)
+        predicted.append(logits(model, shown).argmax(1).cpu())
         truth.append(labels.cpu())
         seen += len(labels)
     for module, mode in modes:

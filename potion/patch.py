@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -15,8 +14,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from potion.files import replacing
+from potion.fingerprint import digest_of, fingerprint, stored_tensors
 
-__all__ = ["Change", "Patch", "fingerprint"]
+__all__ = ["Change", "Patch"]
 
 FORMAT: Final = "potion-patch/1"
 
@@ -48,9 +48,14 @@ class Patch:
     @classmethod
     def between(cls, model: nn.Module, changes: Mapping[str, Change], **metadata: Any) -> Patch:
         """The patch that makes ``changes`` to ``model``, which stays as it is."""
-        tensors = _tensors(model)
-        patched = {name: _written(tensors[name], change.indices, change.new()) for name, change in changes.items()}
-        return cls(changes=changes, before=_digest(tensors), after=_digest(tensors | patched), metadata=metadata)
+        tensors = stored_tensors(model)
+
+        def patched(name: str, tensor: Tensor) -> Tensor:
+            return _written(tensor, changes[name].indices, changes[name].new()) if name in changes else tensor
+
+        before = digest_of(tensors.items())
+        after = digest_of((name, patched(name, tensor)) for name, tensor in tensors.items()) if changes else before
+        return cls(changes=changes, before=before, after=after, metadata=metadata)
 
     def with_metadata(self, **more: Any) -> Patch:
         """The same patch, knowing more about where it comes from."""
@@ -120,27 +125,6 @@ class Patch:
             for name, change in self.changes.items():
                 p = parameters[name]
                 p.copy_(_written(p, change.indices, values[name]))
-
-
-def fingerprint(model: nn.Module) -> str:
-    """SHA-256 over the names, types, shapes and bytes of all that a checkpoint of the model holds."""
-    return _digest(_tensors(model))
-
-
-def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers, tied ones once."""
-    stored = model.state_dict().keys()
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in stored}
-    return {name: tensor.detach() for name, tensor in (dict(model.named_parameters()) | buffers).items()}
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].cpu().contiguous()
-        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
 
 
 def _written(tensor: Tensor, indices: Tensor, values: Tensor) -> Tensor:

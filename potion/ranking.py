@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import torch
 from torch import Tensor
 
-__all__ = ["LARGEST_S", "Ranking", "percentile_of"]
+__all__ = ["LARGEST_S", "Ranking", "flat_ratios", "percentile_of"]
 
 LARGEST_S: Final = math.expm1(100) / 100
 """The s at which p reaches 0: there is nothing beyond."""
+
+SAMPLE: Final = 2**17
+"""So many ratios tell where the top few percent begin."""
 
 
 def percentile_of(s: float) -> float:
@@ -21,18 +25,35 @@ def percentile_of(s: float) -> float:
     return max(0.0, 100 - math.log1p(100 * s))
 
 
+def flat_ratios(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Forget / retain of all (retain, forget) pairs in one tensor: NaN where neither uses a weight, inf where only the
+    poison does.
+    """
+    first = pairs[0][0]
+    sizes = [retained.numel() for retained, _ in pairs]
+    dtype = torch.float64 if any(retained.dtype == torch.float64 for retained, _ in pairs) else torch.float32
+    flat = torch.empty(sum(sizes), dtype=dtype, device=first.device)
+    for piece, (retained, forgotten) in zip(flat.split(sizes), pairs, strict=True):
+        torch.div(forgotten.flatten().to(flat.device), retained.flatten().to(flat.device), out=piece)
+    return flat
+
+
 class Ranking:
     """Ratios in falling order, infinite ones first, as far down as anybody has asked.
 
-    A search usually ends among the top few percent, so only these are sorted; the sorted part grows when it has to.
+    A search usually ends among the top few percent. Only these are sorted, after a look at every n-th ratio has told
+    where they begin; that takes one pass and little memory, and the sorted part grows when it has to.
     """
 
     def __init__(self, ratios: Tensor) -> None:
-        self._ratios = torch.where(ratios.isnan(), -1.0, ratios)  # 0/0: below every ratio there is
-        self.infinite = int(self._ratios.isposinf().sum())
-        self.finite = int((self._ratios >= 0).sum()) - self.infinite
+        """Takes ``ratios`` over: the tensor is changed."""
+        self._ratios = ratios.masked_fill_(ratios.isnan(), -1.0)  # 0/0: below every ratio there is
+        self.infinite = int(torch.count_nonzero(self._ratios == math.inf))
+        self.total = int(torch.count_nonzero(self._ratios >= 0))
+        self.finite = self.total - self.infinite
         if self.finite == 0:
             raise ValueError("no weight has a finite importance ratio: the retain importances are 0 everywhere")
+        self._sample = self._ratios[:: math.ceil(len(ratios) / SAMPLE)].sort(descending=True).values
         self.values = self._ratios[:0]
         self.positions = torch.zeros(0, dtype=torch.long, device=ratios.device)
 
@@ -41,20 +62,29 @@ class Ranking:
         place = (self.finite - 1) * (percentile_of(s) / 100)
         low = min(math.floor(place), self.finite - 1)
         high = min(low + 1, self.finite - 1)
-        self._sort(self.infinite + self.finite - low)
-        below, above = (float(self.values[self.infinite + self.finite - 1 - rank]) for rank in (low, high))
+        self._sort(self.total - low)
+        below, above = (float(self.values[self.total - 1 - rank]) for rank in (low, high))
         part = place - low
         return below + (above - below) * part if part < 0.5 else above - (above - below) * (1 - part)
 
     def count_above(self, alpha: float) -> int:
         """How many weights have a ratio above ``alpha``; they are the first ones of ``positions``."""
-        while self.values.numel() < self.infinite + self.finite and not (
-            self.values.numel() and float(self.values[-1]) <= alpha
-        ):
-            self._sort(4 * max(self.values.numel(), 256))
-        return int((self.values > alpha).sum())
+        while len(self.values) < self.total and not (len(self.values) and float(self.values[-1]) <= alpha):
+            self._sort(len(self.values) + 1)
+        return int(torch.count_nonzero(self.values > alpha))
 
     def _sort(self, count: int) -> None:
-        if count > self.values.numel():
-            count = min(max(count, 4 * self.values.numel()), self.infinite + self.finite)
-            self.values, self.positions = torch.topk(self._ratios, count)
+        """Have at least the first ``count`` in order, and four times what there was."""
+        if count <= len(self.values):
+            return
+        wanted = min(max(count, 4 * len(self.values)), self.total)
+        place = math.ceil(1.2 * wanted / len(self._ratios) * len(self._sample)) + 16
+        while True:
+            everything = place >= len(self._sample)
+            least = 0.0 if everything else max(float(self._sample[place]), 0.0)
+            positions = torch.nonzero(self._ratios >= least).flatten()
+            if len(positions) >= wanted:
+                break
+            place *= 2
+        self.values, order = self._ratios[positions].sort(descending=True)
+        self.positions = positions[order]

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+from torch import nn
 
-__all__ = ["best_device", "forked_rng", "synchronize"]
+__all__ = ["best_device", "forked_rng", "set_layout", "synchronize"]
 
 
 def best_device() -> torch.device:
@@ -27,6 +28,12 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
+
+
+def set_layout(model: nn.Module, *, channels_last: bool) -> None:
+    """Lay the model's weights out in memory one way or the other; their values stay."""
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    model.to(memory_format=layout)  # type: ignore[call-overload]
 
 
 @contextmanager

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-import torch
 from torch import nn
 
 from potion.cursor import Cursor
-from potion.dampening import ratios
-from potion.ranking import LARGEST_S, Ranking
+from potion.dampening import joined
+from potion.ranking import LARGEST_S, Ranking, flat_ratios
 from potion.types import Importances, Status, Step
 
 __all__ = ["PTN", "Outcome", "alpha_at", "search"]
@@ -66,9 +65,7 @@ def alpha_at(retain: Importances, forget: Importances, s: float) -> float:
 
     0/0 and infinite ratios are left out of the percentile.
     """
-    every = ratios(retain, forget).values()
-    home = next(iter(every)).device
-    return Ranking(torch.cat([ratio.flatten().to(home) for ratio in every])).alpha(s)
+    return Ranking(flat_ratios([(retained, forgotten) for _, retained, forgotten in joined(retain, forget)])).alpha(s)
 
 
 def search(
@@ -87,7 +84,7 @@ def search(
     ``share`` is |S_f| / |S_tr|.
     """
     threshold = settings.rho * before
-    cursor = Cursor(model, ratios(retain, forget), LAMBDA)
+    cursor = Cursor(model, retain, forget, LAMBDA)
     trace: dict[int, Step] = {}
 
     def healed(k: int) -> bool:

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from potion.batches import fetch
 from potion.progress import Progress
-from potion.runtime import forked_rng
+from potion.runtime import forked_rng, set_layout
 
 __all__ = ["Recipe", "learning_rate", "train"]
 
@@ -56,8 +56,8 @@ def train(
 ) -> nn.Module:
     """Train ``model`` in place on the samples ``indices`` of ``dataset`` (default: all); the last iterate is kept."""
     samples = torch.arange(len(dataset)) if indices is None else torch.as_tensor(indices)  # type: ignore[arg-type]
-    layout = torch.channels_last if recipe.channels_last else torch.contiguous_format
-    model.to(device, memory_format=layout).train()
+    model.to(device).train()
+    set_layout(model, channels_last=recipe.channels_last)
     optimizer = torch.optim.SGD(
         model.parameters(), lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
     )
@@ -70,7 +70,8 @@ def train(
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
-    return model.to(memory_format=torch.contiguous_format).eval()
+    set_layout(model, channels_last=False)
+    return model.eval()
 
 
 def _shuffled(samples: Tensor, recipe: Recipe, seed: int) -> Iterator[Tensor]:

@@ -52,7 +52,7 @@ def test_importances_are_joined_by_name_and_checked():
     one, two = random_importances(model, 1), random_importances(model, 2)
     backwards = dict(reversed(two.items()))
     assert potion.dampen(model, one, two, 1.0).after == potion.dampen(model, one, backwards, 1.0).after
-    with pytest.raises(ValueError, match="'0.bias' is only in one of them"):
+    with pytest.raises(ValueError, match=r"'0\.bias' is only in one of them"):
         potion.dampen(model, one, {name: value for name, value in two.items() if name != "0.bias"}, 1.0)
     with pytest.raises(ValueError, match="differ in shape"):
         potion.dampen(model, one, {**two, "0.bias": torch.ones(2)}, 1.0)

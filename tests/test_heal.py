@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 import potion
-from potion.patch import fingerprint
+from potion.fingerprint import fingerprint
 
 
 def learned(count=200, poison=24, seed=0):

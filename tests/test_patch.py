@@ -12,7 +12,7 @@ from test_dampening import random_importances
 from torch import nn
 
 import potion
-from potion.patch import fingerprint
+from potion.fingerprint import fingerprint
 
 
 def patch_for(model):

@@ -17,7 +17,6 @@ from torch import nn
 
 import potion
 from potion.cursor import Cursor
-from potion.dampening import ratios
 from potion.ranking import LARGEST_S, Ranking, percentile_of
 from potion.search import search
 
@@ -83,7 +82,7 @@ def test_a_cursor_is_dampening_without_the_detours(network, layout):
         model = model.to(memory_format=layout)
     retain, forget = random_importances(model, 1), random_importances(model, 2)
     moving = copy.deepcopy(model)
-    cursor = Cursor(moving, ratios(retain, forget))
+    cursor = Cursor(moving, retain, forget)
     for alpha in (1e9, 4.0, 2.0, 3.0, 0.5, 2.0, 0.0, float("inf"), 1.0):
         expected = copy.deepcopy(model)
         patch = potion.dampen(model, retain, forget, alpha)
@@ -98,7 +97,7 @@ def test_a_cursor_handles_types_apart():
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 4).to(torch.bfloat16), nn.Linear(4, 4).double())
     retain, forget = random_importances(model, 1), random_importances(model, 2)
     moving = copy.deepcopy(model)
-    cursor = Cursor(moving, ratios(retain, forget))
+    cursor = Cursor(moving, retain, forget)
     for alpha in (3.0, 1.0, 2.0):
         expected = copy.deepcopy(model)
         potion.dampen(model, retain, forget, alpha).apply(expected)
