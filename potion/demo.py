@@ -67,11 +67,11 @@ class Demo:
                     self.results[method, known] = result
                     yield self._row(method, known, self._scores(result.model), result)
 
-    def curve(self, points: int = 16) -> list[dict[str, float]]:
+    def curve(self, points: int = 20) -> list[dict[str, float]]:
         """Accuracy on the known poison and on clean data against s: up to the stop of the search and well beyond it."""
         result = self.results[HEADLINE]
         known = Subset(self.plain_set, self.scenario.known(HEADLINE[1], self.seed))
-        first, last = result.trace[0].s, 4 * result.trace[-1].s
+        first, last = result.trace[0].s, 100 * result.trace[-1].s
         found = []
         for k in range(points):
             s = first * (last / first) ** (k / (points - 1))
@@ -145,10 +145,10 @@ def draw_tradeoff(path: Path, saved: dict[str, Any]) -> None:
         axes.axvline(result["chosen"]["s"], color="0.4", lw=1, ls="--")
         axes.annotate(
             f"search stops here:\n{result['weights_changed']} of 143,296 weights",
-            (result["chosen"]["s"], 50), xytext=(8, 0), textcoords="offset points", va="center",
+            (result["chosen"]["s"], 68), xytext=(8, 0), textcoords="offset points", va="center",
         )  # fmt: skip
     axes.set(xscale="log", ylim=(0, 103), xlabel="s: how much of the model may change", ylabel="accuracy, %")
     axes.set_title(f"{method.upper()} from {known} of 200 poisoned samples")
-    axes.legend(loc="lower left", frameon=False)
+    axes.legend(loc="center right", bbox_to_anchor=(1.0, 0.36), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, format="png", dpi=150)

@@ -1,0 +1,59 @@
+"""The house: a module imports only from modules above it, and importing the package costs torch and little else."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "potion"
+
+ORDER = [
+    *("types", "files", "runtime", "fingerprint", "progress", "forward", "batches"),
+    *("importance", "patch", "dampening", "ranking", "cursor", "search", "cache", "validation", "result", "heal"),
+    *("attacks", "metrics", "data", "models", "training", "embedded", "demo", "cli"),
+]
+
+
+def imports(path):
+    """The rooms of the package that a file imports from."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            room = name.removeprefix("potion.").split(".")[0]
+            if name.startswith("potion.") and room in ORDER:
+                yield room
+
+
+def rooms():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if not room.startswith("__"):
+            yield pytest.param(room, path, id=path.relative_to(PACKAGE).as_posix())
+
+
+@pytest.mark.parametrize(("room", "path"), list(rooms()))
+def test_a_room_imports_only_from_rooms_above_it(room, path):
+    assert room in ORDER, f"{room} has no place in the house: add it to ORDER"
+    below = [other for other in imports(path) if ORDER.index(other) > ORDER.index(room)]
+    assert not below, f"{room} imports from {below}, which stand below it"
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys, potion; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"rich", "typer", "matplotlib", "pyarrow", "PIL", "pandas", "timm", "ray", "datasets"} & set(loaded)
+
+
+def test_the_public_names_are_few_and_real():
+    import potion
+
+    assert len(potion.__all__) <= 12
+    assert all(hasattr(potion, name) for name in potion.__all__)
