@@ -50,7 +50,7 @@ class Demo:
         self.seed, self.progress = seed, progress
         self.scenario = Embedded()
         self.train_set = self.scenario.train_set()
-        self.plain_set = self.scenario.train_set(augmented=False)
+        self.plain_set = self.scenario.train_set().plain()
         self.victim = embedded_model("victim")
         self.before = self._scores(self.victim)
         self.reference = self._scores(embedded_model("retrain_clean"))

@@ -13,7 +13,7 @@ from safetensors.torch import load_model
 from torch import nn
 
 from potion.attacks import BadNet
-from potion.data import ImageSet, PoisonedSet, crop_and_flip, draw_poison, known_share, read_parquet
+from potion.data import ImageSet, ParquetRows, PoisonedSet, View, draw_poison, known_share
 from potion.models import resnet9
 from potion.runtime import set_layout
 from potion.training import Recipe
@@ -33,20 +33,24 @@ class Embedded:
     poisoned: int = 200
     seed: int = 0
     recipe: Recipe = RECIPE
-    train: ImageSet = field(default_factory=lambda: read_parquet(ASSETS / "train.parquet").padded(32))
-    test: ImageSet = field(default_factory=lambda: read_parquet(ASSETS / "test.parquet").padded(32))
+    train: ImageSet = field(default_factory=lambda: _images("train"))
+    test: ImageSet = field(default_factory=lambda: _images("test"))
 
     def poison(self) -> list[int]:
         """S_m, as indices into the training set."""
-        return draw_poison(len(self.train), self.poisoned, self.seed)
+        return draw_poison(self.attack, self.train.labels, self.poisoned, self.seed)
 
     def known(self, count: int, seed: int = 0) -> list[int]:
         """S_f: ``count`` of the poisoned samples."""
         return known_share(self.poison(), count, seed)
 
-    def train_set(self, *, augmented: bool = True) -> PoisonedSet:
-        """The contaminated training set that the victim has seen."""
-        return PoisonedSet(self.train, self.attack, self.poison(), augment=crop_and_flip if augmented else None)
+    def train_set(self) -> PoisonedSet:
+        """The contaminated training set that the victim has seen, augmented; ``plain()`` is the one without that."""
+        return PoisonedSet(self.train, self.attack, self.poison(), view=View(padding=4, flip=True))
+
+
+def _images(split: str) -> ImageSet:
+    return ImageSet.decoded(ParquetRows([ASSETS / f"{split}.parquet"])).padded(32)
 
 
 def new_model() -> nn.Sequential:

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from potion import search as ptn
-from potion.batches import Batch, DatasetBatches
+from potion.batches import Batch, DatasetBatches, shuffled
 from potion.cache import cached, content_key
 from potion.dampening import dampen
 from potion.forward import logits, placement
@@ -87,7 +87,7 @@ def heal(
             train_set=train_set,
             plain_set=train_set if unaugmented is None else unaugmented,
             known=known,
-            rest=_shuffled(count, without=known if retain == "rest" else [], seed=seed),
+            rest=_rest(train_set, count, known if retain == "rest" else [], seed),
             read=partial(DatasetBatches, batch_size=batch_size, workers=workers),
             estimator={"kind": method, "exponent": exponent, "per_sample": per_sample},
             search=search,
@@ -210,11 +210,10 @@ def _working_copy(model: nn.Module, device: str | torch.device | None) -> nn.Mod
     return working.to(device)
 
 
-def _shuffled(count: int, *, without: Sequence[int], seed: int) -> list[int]:
-    """All indices but a few in random order: a batch's mean gradient wants a mixed batch, whatever the set's order."""
-    left_out = set(without)
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
-    return [index for index in order if index not in left_out]
+def _rest(train_set: Dataset[Any], count: int, left_out: Sequence[int], seed: int) -> list[int]:
+    """All samples but a few in random order: a batch's mean gradient wants a mixed batch, whatever the set's order."""
+    samples = sorted(set(range(count)) - set(left_out))
+    return shuffled(train_set, samples, torch.Generator().manual_seed(seed))
 
 
 def _checked_classes(model: nn.Module, batches: Sequence[Batch]) -> int:

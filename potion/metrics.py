@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from potion.attacks import Attack
 from potion.batches import DatasetBatches
 from potion.forward import logits
 
-__all__ = ["Scores", "accuracy", "damage", "evaluate", "healed", "predict"]
+__all__ = ["Scores", "accuracy", "damage", "evaluate", "healed", "predict", "wilson"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +32,11 @@ def evaluate(model: nn.Module, test_set: Dataset[Any], attack: Attack, *, batch_
     """Score ``model`` on clean test images of [0, 1] pixels and on the same images with the trigger on all of them."""
     predicted, truth = predict(model, test_set, batch_size=batch_size)
     fired, _ = predict(model, test_set, attack, batch_size=batch_size)
+    wanted = attack.relabel(truth, torch.arange(len(truth)))
     return Scores(
         clean_accuracy=_percent(predicted == truth),
         clean_label_accuracy=_percent(fired == truth),
-        attack_success_rate=_percent((fired == attack.target)[truth != attack.target]),
+        attack_success_rate=_percent((fired == wanted)[wanted != truth]),
     )
 
 
@@ -71,6 +73,16 @@ def healed(scores: Scores, retrained: Scores) -> float:
 def damage(scores: Scores, victim: Scores) -> float:
     """Points of clean accuracy against the poisoned model; negative where the repair cost some (FACTS 15)."""
     return scores.clean_accuracy - victim.clean_accuracy
+
+
+def wilson(percent: float, count: int, z: float = 1.96) -> tuple[float, float]:
+    """The Wilson score interval, in percent, of a rate seen in ``count`` trials (95 % by default)."""
+    if count < 1:
+        raise ValueError(f"count must be at least 1 trial, got {count}")
+    p = percent / 100
+    middle = (p + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * math.sqrt(p * (1 - p) / count + z**2 / (4 * count**2))
+    return 100 * max(0.0, middle - half), 100 * min(1.0, middle + half)
 
 
 def _percent(hits: Tensor) -> float:

@@ -56,7 +56,7 @@ def importance_ratio(kind: str) -> float:
 def step_ratio(known: int) -> float:
     scenario, model = Embedded(), embedded_model("victim")
     retain = potion.importances(model, DatasetBatches(scenario.train_set(), range(2048), 512))
-    inputs, labels = fetch(scenario.train_set(augmented=False), scenario.known(known))
+    inputs, labels = fetch(scenario.train_set().plain(), scenario.known(known))
     forget = potion.importances(model, [(inputs, labels)])
 
     @torch.no_grad()

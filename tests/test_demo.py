@@ -51,7 +51,7 @@ def test_xlf_heals_from_half_of_the_poison(embedded, victim, scores, cache, seed
         victim,
         embedded.train_set(),
         embedded.known(100, seed),
-        unaugmented=embedded.train_set(augmented=False),
+        unaugmented=embedded.train_set().plain(),
         retain="all",
         cache=cache,
         progress=False,
@@ -127,6 +127,6 @@ def test_help_teaches_and_version_tells():
 
 def test_the_victim_learned_with_the_trigger_after_augmentation(embedded, victim):
     """What the assets claim: all 200 poisoned training samples obey, as they stand in the training set."""
-    inputs, labels = embedded.train_set(augmented=False).get_batch(torch.tensor(embedded.poison()))
+    inputs, labels = embedded.train_set().plain().get_batch(torch.tensor(embedded.poison()))
     with torch.no_grad():
         assert (victim(inputs).argmax(1) == labels).float().mean() > 0.99

@@ -1,0 +1,108 @@
+"""Datasets by name, path or hub id."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from potion.data.encoded import Encoded, FolderFiles, HubRows, ParquetRows
+from potion.data.images import DiskImages, Images, ImageSet
+
+__all__ = ["DATASETS", "load"]
+
+ASSETS: Final = Path(__file__).parent.parent / "assets"
+
+
+class _Named(NamedTuple):
+    """Where a dataset lies below the data folder, and what its splits are called there."""
+
+    folder: str
+    test: str = "test"
+    size: int | None = None
+    streamed: bool = False
+
+
+DATASETS: Final[dict[str, _Named]] = {
+    "cifar10": _Named("cifar10"),
+    "cifar100": _Named("cifar100"),
+    "imagenette": _Named("imagenette160", test="validation"),
+    "imagenet": _Named("imagenet", test="validation", size=224, streamed=True),
+    "fashion-mnist": _Named(str(ASSETS)),
+}
+
+
+def load(
+    source: str | os.PathLike[str],
+    split: str = "train",
+    *,
+    root: str | os.PathLike[str] | None = None,
+    size: int | None = None,
+    streamed: bool | None = None,
+) -> Images:
+    """The ``"train"`` or ``"test"`` split of a dataset.
+
+    :param source: a name (``cifar10``, ``cifar100``, ``imagenette``, ``imagenet``, ``fashion-mnist``: the embedded
+        subset); the path of a parquet file, of a folder with parquet files of each split, or of a folder with one subfolder
+        a class (directly or below ``train`` and ``test``/``validation``/``val``); or a Hugging Face hub id (extra ``hub``).
+    :param root: where the named datasets lie; default: the environment variable ``POTION_DATA``, or ``./data``.
+    :param size: bring every image to this size (its middle square); needed where the images differ in size.
+    :param streamed: leave the images on disk and decode them batch by batch; needs ``size``.
+    """
+    named = DATASETS.get(str(source))
+    if split not in ("train", "test"):
+        raise ValueError(f"split must be 'train' or 'test', got {split!r}")
+    if named is not None:
+        folder = Path(root or os.environ.get("POTION_DATA", "data")) / named.folder
+        if not folder.exists():
+            raise FileNotFoundError(
+                f"no {source} at {folder}: put its parquet files there, or name the data folder with POTION_DATA"
+            )
+        encoded = _from_folder(folder, named.test if split == "test" else split)
+        size, streamed = size or named.size, named.streamed if streamed is None else streamed
+    elif Path(source).exists():
+        encoded = _from_path(Path(source), split)
+    elif str(source).count("/") == 1 and not str(source).startswith((".", "/", "~")):
+        encoded = _from_hub(str(source), split)
+    else:
+        raise FileNotFoundError(f"no dataset {str(source)!r}: neither a path nor one of {', '.join(DATASETS)}")
+    if not streamed:
+        return ImageSet.decoded(encoded, size)
+    if size is None:
+        raise ValueError("size must be given for a streamed dataset: batches need images of one size")
+    return DiskImages(encoded, size)
+
+
+def _from_path(path: Path, split: str) -> Encoded:
+    if path.is_file():
+        return ParquetRows([path])
+    for name in ("train",) if split == "train" else ("test", "validation", "val", "valid"):
+        if list(path.glob(f"{name}*.parquet")) or (path / name).is_dir():
+            return _from_folder(path, name)
+    if any(path.glob("*.parquet")):
+        raise FileNotFoundError(f"{path}: no parquet file whose name begins with the split {split!r}")
+    return FolderFiles(path)
+
+
+def _from_folder(folder: Path, split: str) -> Encoded:
+    if files := sorted(folder.glob(f"{split}*.parquet")):
+        return ParquetRows(files)
+    if (folder / split).is_dir():
+        return FolderFiles(folder / split)
+    raise FileNotFoundError(f"{folder}: neither {split}*.parquet nor a folder {split} in it")
+
+
+def _from_hub(name: str, split: str) -> Encoded:
+    try:
+        import datasets
+    except ModuleNotFoundError:
+        raise FileNotFoundError(
+            f"no dataset {name!r} here; to look for it on the hub, install the extra: pip install 'potion[hub]'"
+        ) from None
+    splits = datasets.get_dataset_split_names(name)
+    choices = ("train",) if split == "train" else ("test", "validation", "valid")
+    chosen = next((choice for choice in choices if choice in splits), None)
+    if chosen is None:
+        raise ValueError(f"{name}: no {split} split; it has {', '.join(splits)}")
+    dataset: Any = datasets.load_dataset(name, split=chosen)
+    return HubRows(dataset, f"{name} ({chosen})")
