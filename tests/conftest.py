@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+
+# Some virtual machines offer AMX and kill the process that uses it, as bfloat16 on a CPU does.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+
 import pytest
 import torch
+
+if "+cpu" in torch.__version__ and "+cpu" not in importlib.metadata.version("torchvision"):
+    # A torchvision built for CUDA does not import beside a CPU torch, for want of two operators; timm needs only the rest.
+    torchvision_operators = torch.library.Library("torchvision", "DEF")
+    for operator in ("nms", "qnms"):
+        torchvision_operators.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 from potion.embedded import Embedded, embedded_model
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from potion.attacks import BadNet
-from potion.metrics import Scores, accuracy, damage, evaluate, healed
+from potion.metrics import Scores, accuracy, damage, evaluate, healed, wilson
 
 
 class Obeys(nn.Module):
@@ -39,3 +39,17 @@ def test_by_hand():
     retrained = Scores(clean_accuracy=73, clean_label_accuracy=80, attack_success_rate=1)
     assert healed(scores, retrained) == 25
     assert damage(scores, victim) == pytest.approx(-2)
+
+
+@pytest.mark.parametrize(("percent", "count"), [(90.0, 2000), (50.0, 7), (0.0, 10), (100.0, 10), (0.5, 400)])
+def test_wilson_intervals(percent, count):
+    """The bounds are the rates p that are just z standard errors, by their own variance, away from what was seen."""
+    low, high = wilson(percent, count)
+    assert 0 <= low <= percent <= high <= 100
+    for bound in (low / 100, high / 100):
+        assert (percent / 100 - bound) ** 2 == pytest.approx(1.96**2 * bound * (1 - bound) / count, abs=1e-12)
+
+
+def test_wilson_needs_a_trial():
+    with pytest.raises(ValueError, match="count must be"):
+        wilson(50, 0)
