@@ -7,6 +7,6 @@ from potion.patch import Patch
 from potion.result import HealResult
 from potion.search import PTN, alpha_at
 from potion.types import Status, Step
+from potion.version import __version__
 
-__version__ = "0.1.0"
-__all__ = ["PTN", "HealResult", "Patch", "Status", "Step", "alpha_at", "dampen", "heal", "importances"]
+__all__ = ["PTN", "HealResult", "Patch", "Status", "Step", "alpha_at", "dampen", "heal", "importances", "__version__"]

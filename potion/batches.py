@@ -1,18 +1,13 @@
 """A dataset, read in batches: the one way samples enter the library.
 
-Any map-style dataset of ``(input, int label)`` will do. Two optional sets of methods make one fast:
-
-- ``get_batch(indices) -> (inputs, labels)`` builds a whole batch at once.
-- ``raw(indices) -> (bytes, labels)`` and ``prepare(bytes, indices) -> inputs`` split that in two: the first part may run
-  in a worker process and ships uint8 images, the second runs on the device that computes.
-
-``cheap_order(generator)`` returns all indices in an order that is random and cheap to read, for sets that stream from
-disk, or ``None`` where any order is as good.
+Any map-style dataset of ``(input, int label)`` will do. One that has a method ``get_batch(indices) -> (inputs, labels)``
+builds whole batches at once; the package's own image sets go further, as :class:`TwoStage`.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -20,10 +15,35 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
 
-__all__ = ["Batch", "DatasetBatches", "fetch", "shuffled", "stream"]
+__all__ = ["Batch", "DatasetBatches", "TwoStage", "fetch", "shuffled", "stream"]
 
 Batch = tuple[Tensor, Tensor]
 Device = torch.device | str | None
+
+
+class TwoStage(Dataset[tuple[Tensor, int]], ABC):
+    """A dataset whose batches are made in two stages, so that worker processes ship bytes and the device does the rest."""
+
+    @abstractmethod
+    def raw(self, indices: Tensor) -> Batch:
+        """Stage one, perhaps in a worker process: uint8 images (N, C, H, W) and labels."""
+
+    @abstractmethod
+    def prepare(self, images: Tensor, indices: Tensor) -> Tensor:
+        """Stage two, on the device that computes: what the model sees."""
+
+    def cheap_order(self, generator: torch.Generator) -> list[int] | None:
+        """All indices in an order that is random and cheap to read; ``None`` where any order is as good."""
+        return None
+
+    def get_batch(self, indices: Tensor) -> Batch:
+        """Both stages, where the images are."""
+        images, labels = self.raw(indices)
+        return self.prepare(images, indices.to(images.device)), labels
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        inputs, labels = self.get_batch(torch.tensor([index]))
+        return inputs[0], int(labels[0])
 
 
 class DatasetBatches:
@@ -68,7 +88,7 @@ def fetch(dataset: Dataset[Any], indices: Sequence[int], device: Device = None) 
 
 def shuffled(dataset: Dataset[Any], indices: Sequence[int], generator: torch.Generator) -> list[int]:
     """The samples ``indices`` in an order that the generator decides."""
-    order = dataset.cheap_order(generator) if hasattr(dataset, "cheap_order") else None
+    order = dataset.cheap_order(generator) if isinstance(dataset, TwoStage) else None
     if order is not None:
         wanted = set(indices)
         return [index for index in order if index in wanted]
@@ -87,14 +107,21 @@ class _Loading(Dataset[Any]):
 
 def _load(dataset: Dataset[Any], indices: Sequence[int]) -> Any:
     dataset, indices = _unwrapped(dataset, indices)
-    if hasattr(dataset, "raw"):
-        return dataset.raw(torch.as_tensor(indices))
-    if hasattr(dataset, "get_batch"):
-        return dataset.get_batch(torch.as_tensor(indices))
-    if isinstance(dataset, TensorDataset):
-        rows = torch.as_tensor(indices)
+    rows = torch.as_tensor(indices)
+    if isinstance(dataset, TwoStage):
+        return dataset.raw(rows)
+    if callable(getattr(type(dataset), "get_batch", None)):
+        return dataset.get_batch(rows)  # type: ignore[attr-defined]
+    if isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__:
         return [tensor[rows.to(tensor.device)] for tensor in dataset.tensors]
-    return default_collate([dataset[index] for index in indices])
+    samples = [dataset[index] for index in indices]
+    try:
+        return default_collate(samples)
+    except (TypeError, RuntimeError) as error:
+        raise TypeError(
+            "train_set must yield (tensor, int) pairs with tensors of one shape (add transforms such as ToTensor and "
+            f"Resize): {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _finish(dataset: Dataset[Any], loaded: Any, indices: Sequence[int], device: Device) -> Batch:
@@ -102,13 +129,13 @@ def _finish(dataset: Dataset[Any], loaded: Any, indices: Sequence[int], device: 
     if device is not None:
         inputs, labels = inputs.to(device, non_blocking=True), labels.to(device, non_blocking=True)
     dataset, indices = _unwrapped(dataset, indices)
-    if hasattr(dataset, "prepare"):
+    if isinstance(dataset, TwoStage):
         inputs = dataset.prepare(inputs, torch.as_tensor(indices).to(inputs.device, non_blocking=True))
     return inputs, labels
 
 
 def _unwrapped(dataset: Dataset[Any], indices: Sequence[int]) -> tuple[Dataset[Any], Sequence[int]]:
-    while isinstance(dataset, Subset):
+    while isinstance(dataset, Subset) and type(dataset).__getitem__ is Subset.__getitem__:
         indices = [dataset.indices[index] for index in indices]
         dataset = dataset.dataset
     return dataset, indices

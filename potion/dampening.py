@@ -42,6 +42,7 @@ def dampen(model: nn.Module, retain: Importances, forget: Importances, alpha: fl
     Weights are compared by their ratio, which the search ranks too, so that both select the same weights to the last
     bit. A weight that only the poison uses (retain 0) is always selected and becomes 0; one that neither uses never is.
     """
+    alpha, lam = float(alpha), float(lam)
     if math.isnan(alpha) or alpha < 0:
         raise ValueError(f"alpha must be a number of at least 0, got {alpha}")
     if not (math.isfinite(lam) and lam > 0):
@@ -51,7 +52,7 @@ def dampen(model: nn.Module, retain: Importances, forget: Importances, alpha: fl
     for name, retained, forgotten in joined(retain, forget):
         if name not in parameters or parameters[name].shape != retained.shape:
             raise ValueError(f"the importances are of another model: it has no parameter {name!r} of that shape")
-        flat = (forgotten / retained).flatten()
+        flat = (forgotten / retained.to(forgotten.device)).flatten()
         indices = torch.nonzero(flat > alpha).flatten()
         if len(indices):
             old = parameters[name].detach().flatten()[indices.to(parameters[name].device)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -91,8 +92,11 @@ class Demo:
         replacing(folder / "healed.safetensors", lambda partial: save_file(weights, partial))
         result.patch.save(folder / "patch.safetensors")
         write_json(folder / "result.json", everything)
-        replacing(folder / "tradeoff.png", lambda partial: draw_tradeoff(partial, everything))
-        return [folder / name for name in ("healed.safetensors", "patch.safetensors", "result.json", "tradeoff.png")]
+        files = [folder / name for name in ("healed.safetensors", "patch.safetensors", "result.json")]
+        if importlib.util.find_spec("matplotlib") is not None:  # the picture needs the extra `bench`, the rest does not
+            replacing(folder / "tradeoff.png", lambda partial: draw_tradeoff(partial, everything))
+            files.append(folder / "tradeoff.png")
+        return files
 
     def _heal(self, method: str, known: int, cache: str) -> HealResult:
         # All of S_tr for the retain importances (Alg. 1 as printed), so that one pass serves the three known sets.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,8 @@ def writable_folder(path: str | os.PathLike[str]) -> Path:
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replacing(folder / "probe", lambda partial: partial.touch())
-        (folder / "probe").unlink()
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise OSError(f"cannot write to the folder {folder}: {error.strerror}; choose another one") from error
     return folder

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["logits", "placement"]
+__all__ = ["logits", "placed", "placement"]
 
 
-def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Device and float type of the model's first parameter: where its inputs belong."""
-    parameter = next(model.parameters(), None)
-    if parameter is None:
+def placement(model: nn.Module) -> tuple[torch.device, dict[torch.dtype, int]]:
+    """The device of the model's first parameter, where its inputs belong, and how many weights it has of each type."""
+    device, types = None, Counter[torch.dtype]()
+    for p in model.parameters():
+        device = device or p.device
+        types[p.dtype] += p.numel() if p.is_floating_point() else 0
+    if device is None:
         raise ValueError("model has no parameters: there is nothing to repair")
-    return parameter.device, parameter.dtype
+    return device, types
+
+
+def placed(model: nn.Module, inputs: Tensor) -> Tensor:
+    """``inputs`` on the model's device; floats of a type that the model does not have at all become its most common one."""
+    device, types = placement(model)
+    fits = not inputs.is_floating_point() or inputs.dtype in types
+    return inputs.to(device, None if fits else max(types, key=lambda each: types[each]), non_blocking=True)
 
 
 def logits(model: nn.Module, inputs: Tensor) -> Tensor:
     """``model(inputs)``, checked to be one row of class scores a sample."""
-    device, dtype = placement(model)
-    outputs: Any = model(inputs.to(device, dtype if inputs.is_floating_point() else None, non_blocking=True))
+    outputs: Any = model(placed(model, inputs))
     if not isinstance(outputs, Tensor):
         raise TypeError(
             f"model must return a tensor of logits (N, K), got {type(outputs).__name__}; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,12 +18,13 @@ from potion import search as ptn
 from potion.batches import Batch, DatasetBatches, shuffled
 from potion.cache import cached, content_key
 from potion.dampening import dampen
+from potion.files import writable_folder
 from potion.forward import logits, placement
 from potion.importance import KINDS, importances
 from potion.patch import Patch
 from potion.progress import Progress
 from potion.result import HealResult
-from potion.runtime import best_device, forked_rng, synchronize
+from potion.runtime import best_device, copied, forked_rng, plain_arithmetic, synchronize
 from potion.search import PTN, Outcome
 from potion.types import Importances, Status
 from potion.validation import check_labels, check_logits, check_weights, known_indices
@@ -78,10 +78,12 @@ def heal(
     :param workers: processes that load samples, for datasets that decode files.
     """
     check_weights(model)
-    _check_settings(train_set, method, retain, batch_size)
+    _check_settings(train_set, unaugmented, method, search, retain, exponent, batch_size, seed)
     count = len(train_set)  # type: ignore[arg-type]
     known = known_indices(known_poison, count)
-    with Progress(progress) as bars:
+    if cache is not None:
+        writable_folder(cache)
+    with plain_arithmetic(), Progress(progress) as bars:
         job = _Job(
             model=_working_copy(model, device),
             train_set=train_set,
@@ -105,7 +107,7 @@ def heal(
             chosen = found.outcome.chosen
             patch = dampen(model, found.retain, found.forget, chosen.alpha)
             patch = patch.with_metadata(method=method, s=chosen.s, rho=search.rho, known=len(known))
-        repaired = copy.deepcopy(model)
+        repaired = copied(model)
         patch.apply(repaired)
     return HealResult(
         status=found.outcome.status,
@@ -161,7 +163,7 @@ class _Job:
             retain = self._cached(self.read(self.train_set, self.rest), "training set", classes)
         with self.clock("forget importances"):
             forget = self._estimate(self.read(self.train_set, self.known), "known poison", classes)
-        with self.clock("search"):
+        with self.clock("search"), forked_rng(self.seed):
             outcome = ptn.search(
                 self.model,
                 retain,
@@ -184,23 +186,33 @@ class _Job:
             return compute()
         with forked_rng(self.seed):
             key = content_key(self.model, batches, device=str(self.clock.device), **self.estimator)
-        return cached(self.cache, key, compute, self.clock.device)
+        return cached(self.cache, key, compute, self.model)
 
 
-def _check_settings(train_set: Any, method: str, retain: str, batch_size: Any) -> None:
+def _check_settings(
+    train_set: Any, unaugmented: Any, method: str, search: Any, retain: str, exponent: Any, batch_size: Any, seed: Any
+) -> None:
     if method not in KINDS:
         raise ValueError(f"unknown method {method!r}; known are {', '.join(KINDS)}")
+    if not isinstance(search, PTN):
+        raise TypeError(f"search must be a potion.PTN, got {type(search).__name__}")
+    if exponent is not None and (isinstance(exponent, bool) or not isinstance(exponent, float | int)):
+        raise TypeError(f"exponent must be a number, got {exponent!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"seed must be a whole number, got {seed!r}")
     if retain not in get_args(Retain):
         raise ValueError(f"retain must be one of {', '.join(get_args(Retain))}, got {retain!r}")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
     if not hasattr(train_set, "__len__") or not hasattr(train_set, "__getitem__"):
         raise TypeError(f"train_set must be a map-style dataset with a length, got {type(train_set).__name__}")
+    if unaugmented is not None and len(unaugmented) != len(train_set):
+        raise ValueError(f"unaugmented must have the {len(train_set)} samples of train_set, it has {len(unaugmented)}")
 
 
 def _working_copy(model: nn.Module, device: str | torch.device | None) -> nn.Module:
     """A copy in eval mode on the device asked for; by default where the model is, or a better place than the CPU."""
-    working = copy.deepcopy(model).eval()
+    working = copied(model).eval()
     places = {p.device for p in model.parameters()}
     if len(places) > 1:
         return working
@@ -235,7 +247,8 @@ def _labels_checked(batches: Iterable[Batch], classes: int) -> Iterator[Batch]:
 @torch.no_grad()
 def _accuracy(model: nn.Module, batches: Sequence[Batch]) -> float:
     """The share of the samples that the model gives the label in the data, which for poison is the attacker's."""
-    hits = sum((logits(model, inputs).argmax(1) == labels).sum() for inputs, labels in batches)
+    guesses = [logits(model, inputs).argmax(1) for inputs, _ in batches]
+    hits = sum((guess == labels.to(guess.device)).sum() for guess, (_, labels) in zip(guesses, batches, strict=True))
     return float(hits) / sum(len(labels) for _, labels in batches)
 
 

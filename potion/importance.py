@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from potion.forward import logits, placement
-from potion.runtime import forked_rng
+from potion.forward import logits, placed, placement
+from potion.runtime import forked_rng, plain_arithmetic
 from potion.types import Batches, Importances
 
 __all__ = ["KINDS", "importances"]
@@ -48,7 +48,8 @@ def importances(
 
     The keys are those of ``model.named_parameters()``: tied weights appear once; frozen weights, and weights that the
     output does not depend on, are 0. A model frozen altogether is taken for a deployed one: all of it counts.
-    Values are float32 (float64 for a float64 model) on the parameter's device. The model runs in eval mode and comes
+    Values are float32 (float64 for a float64 model) on the parameter's device; the gradients of float16 weights may
+    underflow before they are added up, those of bfloat16 weights do not. The model runs in eval mode and comes
     back as it was: modes, gradients, ``requires_grad``, buffers and random states.
     """
     objective = _objective(kind, exponent)
@@ -59,7 +60,8 @@ def importances(
     terms = 0
     with _borrowed(model) as weights:
         for inputs, labels in batches:
-            terms += add(totals, model, weights, inputs, labels, objective, magnitude)
+            if len(inputs):
+                terms += add(totals, model, weights, inputs, labels.long(), objective, magnitude)
     if terms == 0:
         raise ValueError("batches is empty: importances need at least one sample")
     for name, total in totals.items():
@@ -79,7 +81,7 @@ def _objective(kind: str, exponent: float | None) -> Objective:
             raise ValueError("exponent belongs to the output norm of xlf and lf; ssd has none")
         return _cross_entropy
     w = EXPONENTS[kind] if exponent is None else exponent
-    if not (math.isfinite(w) and w > 0):
+    if not isinstance(w, float | int) or not (math.isfinite(w) and w > 0):
         raise ValueError(f"exponent must be a positive number, got {exponent}")
     return lambda outputs, labels: torch.linalg.vector_norm(outputs.to(_wide(outputs)), dim=1).pow(w)
 
@@ -128,13 +130,12 @@ def _add_samples(
         outputs = functional_call(model, weights, sample[None])
         return objective(outputs, label[None]).sum()
 
-    device, dtype = placement(model)
-    inputs = inputs.to(device, dtype if inputs.is_floating_point() else None)
+    inputs = placed(model, inputs)
     logits(model, inputs[:1])  # the checks, in words, before the transforms hide what went wrong
     detached = {name: p.detach() for name, p in weights.items()}
     chunk = max(1, SAMPLE_GRADIENTS // sum(p.numel() for p in weights.values()))
     gradients_of = vmap(grad(value), in_dims=(None, 0, 0), randomness="different")
-    for some, some_labels in zip(inputs.split(chunk), labels.to(device).split(chunk), strict=True):
+    for some, some_labels in zip(inputs.split(chunk), labels.to(inputs.device).split(chunk), strict=True):
         try:
             with sdpa_kernel(SDPBackend.MATH):  # the attention that vmap knows how to batch
                 found = gradients_of(detached, some, some_labels)
@@ -153,14 +154,19 @@ def _add_samples(
 def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
     """The model in eval mode with gradients on, and the weights that count; everything comes back as it was."""
     modes = [(module, module.training) for module in model.modules()]
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    frozen = {} if weights else dict(model.named_parameters())
+    frozen = {} if weights else {name: p for name, p in model.named_parameters() if p.is_floating_point()}
     try:
         for p in frozen.values():
             p.requires_grad_(True)
         model.eval()
-        with forked_rng(), torch.enable_grad():
+        with plain_arithmetic(), forked_rng(), torch.enable_grad():
             yield weights or frozen
     finally:
         for p in frozen.values():
@@ -168,8 +174,10 @@ def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
         for module, mode in modes:
             module.training = mode
         with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)
+            for module, name, buffer, value in buffers:
+                module._buffers[name] = buffer
+                if not torch.equal(buffer, value):
+                    buffer.copy_(value)
 
 
 def _wide(tensor: Tensor) -> torch.dtype:

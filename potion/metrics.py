@@ -51,17 +51,23 @@ def predict(
     model: nn.Module, dataset: Dataset[Any], attack: Attack | None = None, *, batch_size: int = 512
 ) -> tuple[Tensor, Tensor]:
     """Predicted classes and the labels in the data, with the trigger pasted on every image where an attack is given."""
+    count = len(dataset)  # type: ignore[arg-type]
+    if count == 0:
+        raise ValueError("the dataset to score on is empty")
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    predicted, truth, seen = [], [], 0
-    for inputs, labels in DatasetBatches(dataset, range(len(dataset)), batch_size):  # type: ignore[arg-type]
-        indices = torch.arange(seen, seen + len(labels), device=inputs.device)
-        shown = inputs if attack is None else attack(inputs, indices)
-        predicted.append(logits(model, shown).argmax(1).cpu())
-        truth.append(labels.cpu())
-        seen += len(labels)
-    for module, mode in modes:
-        module.training = mode
+    predicted: list[Tensor] = []
+    truth: list[Tensor] = []
+    try:
+        model.eval()
+        for inputs, labels in DatasetBatches(dataset, range(count), batch_size):
+            seen = sum(len(batch) for batch in truth)
+            indices = torch.arange(seen, seen + len(labels), device=inputs.device)
+            shown = inputs if attack is None else attack(inputs, indices)
+            predicted.append(logits(model, shown).argmax(1).cpu())
+            truth.append(labels.cpu())
+    finally:
+        for module, mode in modes:
+            module.training = mode
     return torch.cat(predicted), torch.cat(truth)
 
 

@@ -33,7 +33,7 @@ class Change(NamedTuple):
         return (self.old.to(self.factors.dtype) * self.factors).to(self.old.dtype)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Patch:
     """A repair that can be reviewed, applied, undone and stored. All tensors live on the CPU.
 
@@ -69,12 +69,12 @@ class Patch:
     def apply(self, model: nn.Module) -> None:
         """Repair ``model`` in place. Any other model than the one the patch was made for is refused."""
         self._expect(model, self.before, "apply")
-        self._write(model, {name: change.new() for name, change in self.changes.items()})
+        self._write(model, {name: change.new() for name, change in self.changes.items()}, self.after)
 
     def revert(self, model: nn.Module) -> None:
         """Undo :meth:`apply`, bit by bit."""
         self._expect(model, self.after, "revert")
-        self._write(model, {name: change.old for name, change in self.changes.items()})
+        self._write(model, {name: change.old for name, change in self.changes.items()}, self.before)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one safetensors file; a file of that name is replaced only once the new one is complete."""
@@ -105,8 +105,10 @@ class Patch:
         except (KeyError, json.JSONDecodeError) as error:
             raise ValueError(f"{path} is a damaged potion patch: {error} is missing or unreadable") from error
         for name, change in changes.items():
-            if not len(change.indices) == len(change.old) == len(change.factors):
-                raise ValueError(f"{path} is a damaged potion patch: the parts of {name!r} differ in length")
+            if any(part.dim() != 1 or len(part) != change.indices.numel() or not len(part) for part in change):
+                raise ValueError(f"{path} is a damaged potion patch: the parts of {name!r} are not lists of one length")
+            if change.indices.dtype != torch.int64 or int(change.indices.min()) < 0:
+                raise ValueError(f"{path} is a damaged potion patch: the indices of {name!r} are not indices")
         return cls(changes=changes, before=before, after=after, metadata=metadata)
 
     def _expect(self, model: nn.Module, wanted: str, verb: str) -> None:
@@ -119,12 +121,19 @@ class Patch:
             f"cannot {verb} this patch: it belongs to a model with fingerprint {wanted[:12]}, this one has {found[:12]}"
         )
 
-    def _write(self, model: nn.Module, values: Mapping[str, Tensor]) -> None:
-        parameters = dict(model.named_parameters())
+    def _write(self, model: nn.Module, values: Mapping[str, Tensor], wanted: str) -> None:
+        """Put ``values`` in place, but only where all of them fit and the model becomes the one that is wanted."""
+        tensors = stored_tensors(model)
+        for name, change in self.changes.items():
+            if name not in tensors or int(change.indices.max()) >= tensors[name].numel():
+                raise ValueError(f"this patch is damaged: the model has no weight that it names in {name!r}")
+        changed = {name: _written(tensors[name], self.changes[name].indices, values[name]) for name in self.changes}
+        if digest_of((tensors | changed).items()) != wanted:
+            raise ValueError("this patch is damaged: its values do not lead to the model it was made for")
         with torch.no_grad():
-            for name, change in self.changes.items():
-                p = parameters[name]
-                p.copy_(_written(p, change.indices, values[name]))
+            for name, value in changed.items():
+                tensors[name].copy_(value)
+        torch.clear_autocast_cache()  # it may hold casts of the old weights
 
 
 def _written(tensor: Tensor, indices: Tensor, values: Tensor) -> Tensor:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import torch
 from torch import nn
 
-__all__ = ["best_device", "forked_rng", "set_layout", "synchronize"]
+__all__ = ["best_device", "copied", "forked_rng", "plain_arithmetic", "set_layout", "synchronize"]
 
 
 def best_device() -> torch.device:
@@ -34,6 +35,31 @@ def set_layout(model: nn.Module, *, channels_last: bool) -> None:
     """Lay the model's weights out in memory one way or the other; their values stay."""
     layout = torch.channels_last if channels_last else torch.contiguous_format
     model.to(memory_format=layout)  # type: ignore[call-overload]
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A deep copy, also of a model that keeps computed tensors, as old-style weight norm and stashed activations are."""
+    computed = (
+        value
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, torch.Tensor) and not value.is_leaf
+    )
+    return copy.deepcopy(model, {id(value): value.detach().clone() for value in computed})
+
+
+@contextmanager
+def plain_arithmetic() -> Iterator[None]:
+    """Compute in the model's own precision and with gradients possible, whatever the caller has switched on.
+
+    Autocast would also keep casts of weights that have changed since.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        for kind in ("cpu", "cuda", "mps"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 @contextmanager

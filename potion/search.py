@@ -37,12 +37,19 @@ class PTN:
     max_steps: int = 500
 
     def __post_init__(self) -> None:
+        for name in ("rho", "start", "step"):
+            value = getattr(self, name)
+            if isinstance(value, bool | str) or not hasattr(value, "__float__"):
+                raise TypeError(f"{name} must be a number, got {value!r}")
+            object.__setattr__(self, name, float(value))  # numpy's and torch's numbers do not go into JSON
+        if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, int):
+            raise TypeError(f"max_steps must be a whole number, got {self.max_steps!r}")
         if not 0 <= self.rho < 1:
             raise ValueError(
                 f"rho must be in [0, 1), the share of the known poison's accuracy to stop at, got {self.rho}"
             )
-        if not (math.isfinite(self.start) and self.start > 0):
-            raise ValueError(f"start must be a positive number, got {self.start}")
+        if not (math.isfinite(self.start) and self.start >= 1e-30):
+            raise ValueError(f"start must be a positive number, at least 1e-30, got {self.start}")
         if not (math.isfinite(self.step) and self.step > 1):
             raise ValueError(f"step must be above 1, each s is that many times the one before, got {self.step}")
         if self.strategy not in get_args(Strategy):
@@ -65,6 +72,8 @@ def alpha_at(retain: Importances, forget: Importances, s: float) -> float:
 
     0/0 and infinite ratios are left out of the percentile.
     """
+    if not retain:
+        raise ValueError("retain is empty: importances of at least one parameter are needed")
     return Ranking(flat_ratios([(retained, forgotten) for _, retained, forgotten in joined(retain, forget)])).alpha(s)
 
 
@@ -83,7 +92,7 @@ def search(
     ``known_accuracy()`` is the model's accuracy on the known poison as it stands, ``before`` what it was at the start;
     ``share`` is |S_f| / |S_tr|.
     """
-    threshold = settings.rho * before
+    threshold = settings.rho * before + 1e-9  # 7/50 is to count as 0.2 of 35/50, whatever floats make of it
     cursor = Cursor(model, retain, forget, LAMBDA)
     trace: dict[int, Step] = {}
 
@@ -105,7 +114,7 @@ def search(
 
 def _last_index(settings: PTN, share: float) -> int:
     """The last k worth a look: there p has reached 0 and every weight is selected, or the steps are used up."""
-    everything = math.ceil(math.log(LARGEST_S / (settings.start * share)) / math.log(settings.step))
+    everything = math.ceil((math.log(LARGEST_S) - math.log(settings.start) - math.log(share)) / math.log(settings.step))
     return max(0, min(everything, settings.max_steps - 1))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +20,10 @@ from potion.files import replacing
 from potion.progress import Progress
 from potion.runtime import forked_rng, set_layout
 
-__all__ = ["Recipe", "learning_rate", "train"]
+__all__ = ["Objective", "Recipe", "learning_rate", "train"]
+
+Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(inputs, logits, labels) -> the loss of a batch."""
 
 Optimizer = Literal["sgd", "adamw"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -73,6 +76,7 @@ def train(
     recipe: Recipe,
     *,
     indices: Sequence[int] | None = None,
+    objective: Objective | None = None,
     seed: int = 0,
     device: torch.device | str = "cpu",
     progress: bool = True,
@@ -82,6 +86,7 @@ def train(
 ) -> nn.Module:
     """Train ``model`` in place on the samples ``indices`` of ``dataset`` (default: all); the last iterate is kept.
 
+    :param objective: what to minimise; by default the cross-entropy with the labels in the data.
     :param seed: decides the order of the samples and the augmentation; the model brings its own initial weights.
     :param workers: processes that load samples, for sets that stream from disk.
     :param checkpoint: a file that is written every ``save_every`` iterations; where it is there already, training goes on
@@ -90,8 +95,8 @@ def train(
     samples = list(range(len(dataset))) if indices is None else list(indices)  # type: ignore[arg-type]
     model.to(device).train()
     set_layout(model, channels_last=recipe.channels_last)
-    run = _Run(model, recipe, torch.device(device))
-    with forked_rng(seed), Progress(progress) as bars:
+    run = _Run(model, recipe, torch.device(device), objective or _cross_entropy)
+    with forked_rng(seed), torch.enable_grad(), Progress(progress) as bars:
         state = None if checkpoint is None else _Checkpoint(Path(checkpoint), recipe, seed, samples)
         first = 0 if state is None else state.resume(run)
         rows = _index_batches(dataset, samples, recipe, seed, first)
@@ -110,11 +115,15 @@ def train(
     return model.eval()
 
 
+def _cross_entropy(inputs: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs, labels)
+
+
 class _Run:
     """The model, its optimizer and one step of both."""
 
-    def __init__(self, model: nn.Module, recipe: Recipe, device: torch.device) -> None:
-        self.model, self.recipe = model, recipe
+    def __init__(self, model: nn.Module, recipe: Recipe, device: torch.device, objective: Objective) -> None:
+        self.model, self.recipe, self.objective = model, recipe, objective
         self.forward = torch.compile(model) if recipe.compile else model
         if recipe.optimizer == "sgd":
             self.optimizer: torch.optim.Optimizer = torch.optim.SGD(
@@ -133,7 +142,7 @@ class _Run:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         with self._autocast():
             outputs = self.forward(inputs)
-            loss = nn.functional.cross_entropy(outputs, labels)
+            loss = self.objective(inputs, outputs, labels)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
         self.scaler.step(self.optimizer)

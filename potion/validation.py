@@ -16,15 +16,18 @@ def known_indices(known_poison: Iterable[Any], count: int) -> list[int]:
     """The known poison as a list of distinct indices into a training set of ``count`` samples."""
     if isinstance(known_poison, str | bytes) or not isinstance(known_poison, Iterable):
         raise TypeError(f"known_poison must be a list of indices into train_set, got {type(known_poison).__name__}")
+    if count == 0:
+        raise ValueError("train_set is empty")
     indices = [_index(entry) for entry in known_poison]
     if not indices:
         raise ValueError("known_poison is empty: name at least one poisoned sample of train_set")
+    seen = set()
     for index in indices:
         if not 0 <= index < count:
             raise ValueError(f"known_poison has index {index}, but train_set has the indices 0 to {count - 1}")
-    if len(set(indices)) < len(indices):
-        repeated = next(index for index in indices if indices.count(index) > 1)
-        raise ValueError(f"known_poison names sample {repeated} more than once")
+        if index in seen:
+            raise ValueError(f"known_poison names sample {index} more than once")
+        seen.add(index)
     if len(indices) == count:
         raise ValueError(f"known_poison names all {count} samples of train_set: nothing is left to protect")
     return indices
@@ -47,6 +50,8 @@ def check_weights(model: nn.Module) -> None:
     if next(model.parameters(), None) is None:
         raise ValueError("model has no parameters: there is nothing to repair")
     for name, p in model.named_parameters():
+        if p.is_inference():
+            raise ValueError(f"model's parameter {name!r} was made in inference mode: load the model outside of it")
         if not torch.isfinite(p).all():
             raise ValueError(f"model's parameter {name!r} holds NaN or inf: load a sound checkpoint first")
 

@@ -12,9 +12,9 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "potion"
 
 ORDER = [
-    *("types", "files", "runtime", "fingerprint", "progress", "forward", "batches"),
+    *("version", "types", "files", "runtime", "fingerprint", "progress", "forward", "batches"),
     *("importance", "patch", "dampening", "ranking", "cursor", "search", "cache", "validation", "result", "heal"),
-    *("attacks", "metrics", "data", "models", "training", "embedded", "demo", "cli"),
+    *("attacks", "metrics", "data", "models", "training", "baselines", "embedded", "demo", "cli"),
 ]
 
 

@@ -68,9 +68,12 @@ class Odd(nn.Module):
         self.tied.weight = self.first.weight
         self.drop = nn.Dropout(0.5)
         self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+        self.register_buffer("replaced", torch.zeros(3))
+        self.register_buffer("expanded", torch.zeros(1).expand(5))
 
     def forward(self, x):
         self.calls += 1
+        self.replaced = self.replaced + 1
         noise = 1e-3 * torch.randn_like(x)
         return self.tied(self.drop(self.frozen(torch.tanh(self.first(x + noise))))) * self.scalar
 
@@ -86,6 +89,7 @@ def test_the_model_comes_back_as_it_was(per_sample):
     grads = [p.requires_grad for p in model.parameters()]
     seeds = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
     batches = oracle.in_batches(*oracle.data(dtype=torch.float32), 4)
+    batches.append((batches[0][0][:0], batches[0][1][:0]))  # an empty batch is no term
     with torch.no_grad():
         found = potion.importances(model, batches, per_sample=per_sample)
     assert [module.training for module in model.modules()] == modes
@@ -163,6 +167,8 @@ def test_bad_arguments_are_refused():
         potion.importances(model, [(x, y)], exponent=-1.0)
     with pytest.raises(ValueError, match="ssd has none"):
         potion.importances(model, [(x, y)], "ssd", exponent=1.0)
+    expected = potion.importances(model, [(x, y)], "ssd")
+    torch.testing.assert_close(potion.importances(model, [(x, y.int())], "ssd"), expected)
     for label in (-1, 4, -100):
         with pytest.raises(ValueError, match="a label lies outside"):
             potion.importances(model, [(x, torch.full_like(y, label))], "ssd")

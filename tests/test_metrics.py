@@ -53,3 +53,16 @@ def test_wilson_intervals(percent, count):
 def test_wilson_needs_a_trial():
     with pytest.raises(ValueError, match="count must be"):
         wilson(50, 0)
+
+
+def test_a_model_that_fails_comes_back_in_its_mode():
+    class Fails(Obeys):
+        def forward(self, x):
+            raise RuntimeError("broken")
+
+    model = Fails().train()
+    with pytest.raises(RuntimeError, match="broken"):
+        accuracy(model, TensorDataset(torch.zeros(2, 1, 5, 5), torch.zeros(2, dtype=torch.long)))
+    assert model.training
+    with pytest.raises(ValueError, match="is empty"):
+        accuracy(model, TensorDataset(torch.zeros(0, 1, 5, 5), torch.zeros(0, dtype=torch.long)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import oracle
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from test_dampening import random_importances
 from torch import nn
@@ -133,3 +135,38 @@ def test_the_fingerprint_sees_every_bit():
     other[2].running_mean[0] = torch.nextafter(other[2].running_mean[0], torch.tensor(9.0, dtype=torch.float64))
     assert fingerprint(other) != first
     assert fingerprint(model.to(memory_format=torch.channels_last)) == first
+
+
+TAMPERED = {
+    "indices too large": {"indices": lambda part: part + 10**6},
+    "negative indices": {"indices": lambda part: part - 10**6},
+    "indices that are floats": {"indices": lambda part: part.double()},
+    "a table for a list": {"old": lambda part: part[None]},
+    "other factors": {"factors": lambda part: part * 7},
+    "other old values": {"old": lambda part: part + 1},
+    "a single number": {"old": lambda part: part[0].clone()},
+}
+
+
+@pytest.mark.parametrize("name", TAMPERED)
+def test_a_tampered_patch_is_refused_and_nothing_is_half_done(tmp_path, name):
+    model = oracle.network("mlp")
+    patch_for(model).save(path := tmp_path / "p.safetensors")
+    with safe_open(path, framework="pt") as file:
+        header, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    for part, change in TAMPERED[name].items():
+        tensors[f"2.weight.{part}"] = change(tensors[f"2.weight.{part}"]).contiguous()
+    save_file(tensors, path, metadata=header)
+    before = bits(model)
+    with pytest.raises(ValueError, match="damaged"):
+        potion.Patch.load(path).apply(model)
+    assert all(torch.equal(value, before[key]) for key, value in bits(model).items())
+
+
+def test_a_patch_for_a_weight_that_is_not_there_is_refused(tmp_path):
+    model = oracle.network("mlp")
+    patch = patch_for(model)
+    renamed = dataclasses.replace(patch, changes={"9.weight": patch.changes["0.weight"]})
+    with pytest.raises(ValueError, match=r"no weight that it names in '9\.weight'"):
+        renamed.apply(model)
+    assert patch != potion.dampen(model, *[random_importances(model, 1)] * 2, alpha=1.0)

@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from torch.utils.data import Dataset
 
+from potion.batches import TwoStage
 from potion.data.encoded import Encoded, decode, mode_of
 
 __all__ = ["DiskImages", "ImageSet", "Images"]
 
 
-class Images(Dataset[tuple[Tensor, int]]):
-    """Base of both: ``labels`` int64 (N,), the names of the ``classes``, and :meth:`raw` for the pixels."""
+class Images(TwoStage):
+    """Base of both: ``labels`` int64 (N,) and the names of the ``classes``."""
 
     labels: Tensor
     classes: tuple[str, ...]
@@ -27,22 +27,9 @@ class Images(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """uint8 images (N, C, H, W) and their labels."""
-        raise NotImplementedError
-
     def prepare(self, images: Tensor, indices: Tensor) -> Tensor:
         """uint8 -> floats in [0, 1]."""
         return images.float() / 255
-
-    def cheap_order(self, generator: torch.Generator) -> list[int] | None:
-        """All indices in an order that is random and cheap to read; ``None`` where any order is as good."""
-        return None
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        rows = torch.tensor([index])
-        images, labels = self.raw(rows)
-        return self.prepare(images, rows)[0], int(labels[0])
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from potion.attacks import Attack
+from potion.batches import TwoStage
 from potion.data.images import Images
 from potion.data.views import View
 
 __all__ = ["PoisonedSet", "draw_poison", "known_share"]
 
 
-class PoisonedSet(Dataset[tuple[Tensor, int]]):
+class PoisonedSet(TwoStage):
     """``base`` with the samples ``poisoned`` attacked, seen through ``view``; images in [0, 1].
 
     The trigger is pasted after the augmentation, as in the benchmark of Goel et al. With ``baked=True`` it is part of the
@@ -40,15 +40,6 @@ class PoisonedSet(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.base)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        inputs, labels = self.get_batch(torch.tensor([index]))
-        return inputs[0], int(labels[0])
-
-    def get_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The samples ``indices`` as the model sees them."""
-        images, labels = self.raw(indices)
-        return self.prepare(images, indices.to(images.device)), labels
-
     def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """uint8 images without trigger, and the labels that the victim was told."""
         return self.base.raw(indices)[0], self.labels[indices.to(self.labels.device)]
@@ -61,7 +52,6 @@ class PoisonedSet(Dataset[tuple[Tensor, int]]):
         return self._attacked(self.view(inputs), indices)
 
     def cheap_order(self, generator: torch.Generator) -> list[int] | None:
-        """All indices in an order that is random and cheap to read; ``None`` where any order is as good."""
         return self.base.cheap_order(generator)
 
     def _attacked(self, inputs: Tensor, indices: Tensor) -> Tensor:

@@ -1,0 +1,88 @@
+"""What every method is given, and what it gives back: one signature for all of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from potion.batches import DatasetBatches, shuffled
+from potion.importance import importances
+from potion.runtime import copied, forked_rng
+from potion.search import PTN
+from potion.training import Recipe, train
+from potion.types import Importances, Status, Step
+
+__all__ = ["Method", "Problem", "Repair"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A poisoned model and what its owner has: never the test set, never the whole list of poison.
+
+    ``recipe`` is how the victim was trained and ``new_model`` makes a fresh one like it, for methods that train.
+    """
+
+    model: nn.Module
+    train_set: Dataset[Any]
+    known: list[int]
+    recipe: Recipe
+    new_model: Callable[[], nn.Module]
+    plain_set: Dataset[Any] | None = None
+    search: PTN = field(default_factory=PTN)
+    batch_size: int = 512
+    device: torch.device | str = "cpu"
+    seed: int = 0
+    progress: bool = False
+    workers: int = 0
+    cache: str | os.PathLike[str] | None = None
+
+    @property
+    def size(self) -> int:
+        """|S_tr|."""
+        return len(self.train_set)  # type: ignore[arg-type]
+
+    @property
+    def retained(self) -> list[int]:
+        """The indices of S_tr without S_f; undiscovered poison is among them."""
+        return sorted(set(range(self.size)) - set(self.known))
+
+    def copied(self) -> nn.Module:
+        """A copy of the victim on the device, to be changed."""
+        return copied(self.model).to(self.device).eval()
+
+    def trained(self, model: nn.Module, recipe: Recipe, indices: list[int], **more: Any) -> nn.Module:
+        """Train ``model`` on some of the training samples, as the seed decides."""
+        settings = {
+            "seed": self.seed,
+            "device": self.device,
+            "progress": self.progress,
+            "workers": self.workers,
+            **more,
+        }
+        return train(model, settings.pop("dataset", self.train_set), recipe, indices=indices, **settings)
+
+    def importances(self, model: nn.Module, indices: list[int], kind: str) -> Importances:
+        """Importances over some of the training samples, in an order that the seed decides."""
+        order = shuffled(self.train_set, indices, torch.Generator().manual_seed(self.seed))
+        with forked_rng(self.seed):
+            batches = DatasetBatches(self.train_set, order, self.batch_size, self.workers, self.device)
+            return importances(model, batches, kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """What a method returns; ``status`` and ``trace`` are for those that search."""
+
+    model: nn.Module
+    status: Status | None = None
+    trace: list[Step] = field(default_factory=list)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+Method = Callable[[Problem], Repair]

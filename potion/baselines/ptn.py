@@ -1,0 +1,34 @@
+"""The paper's methods: an importance and PTN search, through the same door as everybody's."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from potion.baselines.problem import Method, Problem, Repair
+from potion.heal import heal
+from potion.importance import KINDS
+
+__all__ = ["PTN_METHODS"]
+
+
+def _heal(problem: Problem, *, method: str) -> Repair:
+    result = heal(
+        problem.model,
+        problem.train_set,
+        problem.known,
+        method,
+        problem.search,
+        batch_size=problem.batch_size,
+        device=problem.device,
+        seed=problem.seed,
+        progress=problem.progress,
+        unaugmented=problem.plain_set,
+        cache=problem.cache,
+        workers=problem.workers,
+    )
+    notes = {"weights_changed": result.patch.count, "timings": result.timings, "summary": result.summary()}
+    return Repair(model=result.model.to(problem.device), status=result.status, trace=result.trace, notes=notes)
+
+
+PTN_METHODS: Final[dict[str, Method]] = {kind: partial(_heal, method=kind) for kind in KINDS}

@@ -1,0 +1,65 @@
+"""SSD with the hyper-parameter search of Goel et al.: 50 settings, the best by a mean of two accuracies."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Final
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset, Subset
+
+from potion.baselines.problem import Problem, Repair
+from potion.dampening import dampen
+from potion.metrics import accuracy
+from potion.progress import Progress
+
+__all__ = ["ssd_grid"]
+
+ALPHAS: Final = (0.1, 1.0, 10.0, 50.0, 100.0, 500.0, 1e3, 1e4, 1e5, 1e6)
+LAMBDAS: Final = (0.1, 0.5, 1.0, 5.0, 10.0)
+"""As multiples of alpha."""
+HELD_OUT: Final = 0.1
+"""The share of S_tr without S_f that judges the damage."""
+
+
+def ssd_grid(problem: Problem) -> Repair:
+    r"""Selective synaptic dampening (Foster et al., 2024) as tuned by Goel et al. (2024), FACTS 13.
+
+    .. math:: \max_{\alpha,\; \lambda \in \{0.1, 0.5, 1, 5, 10\} \alpha}
+        \tfrac12 \left(\mathrm{Acc}_{S_f}(\infty) - \mathrm{Acc}_{S_f}(\alpha, \lambda)\right)
+        + \tfrac12\, \mathrm{Acc}_{val}(\alpha, \lambda)
+
+    The validation samples are held out of S_tr (and so may be poisoned themselves); the importances do not see them, and
+    the test set is seen by nobody. Importances are computed once for all 50 settings. The first of equal ones is taken.
+    """
+    model = problem.copied()
+    held_out, rest = _split(problem.retained, problem.seed)
+    retain = problem.importances(model, rest, "ssd")
+    forget = problem.importances(model, problem.known, "ssd")
+    plain = problem.train_set if problem.plain_set is None else problem.plain_set
+    known, validation = Subset(plain, problem.known), Subset(plain, held_out)
+    before = accuracy(model, known)
+    best, chosen = float("-inf"), (0.0, 0.0)
+    grid = list(product(ALPHAS, LAMBDAS))
+    with Progress(problem.progress) as bars:
+        for alpha, multiple in bars.track(grid, "settings of SSD", len(grid)):
+            patch = dampen(model, retain, forget, alpha, lam=multiple * alpha)
+            patch.apply(model)
+            score = _score(model, known, validation, before)
+            patch.revert(model)
+            if score > best:
+                best, chosen = score, (alpha, multiple * alpha)
+    patch = dampen(model, retain, forget, chosen[0], lam=chosen[1])
+    patch.apply(model)
+    return Repair(model=model, notes={"alpha": chosen[0], "lambda": chosen[1], "weights_changed": patch.count})
+
+
+def _split(indices: list[int], seed: int) -> tuple[list[int], list[int]]:
+    order = torch.randperm(len(indices), generator=torch.Generator().manual_seed(seed)).tolist()
+    count = max(1, round(HELD_OUT * len(indices)))
+    return [indices[place] for place in order[:count]], [indices[place] for place in order[count:]]
+
+
+def _score(model: nn.Module, known: Dataset[object], validation: Dataset[object], before: float) -> float:
+    return ((before - accuracy(model, known)) + accuracy(model, validation)) / 2

@@ -1,0 +1,133 @@
+"""One test over all methods, and what tells them apart."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+import potion
+from potion.attacks import BadNet
+from potion.baselines import METHODS, Problem
+from potion.baselines.distillation import divergence
+from potion.data import ImageSet, PoisonedSet, View
+from potion.embedded import new_model
+from potion.fingerprint import fingerprint
+from potion.metrics import accuracy
+from potion.training import Recipe
+
+ssd_grid_module = importlib.import_module("potion.baselines.ssd_grid")
+SEARCHING = {"xlf", "lf", "ssd"}
+
+
+@pytest.fixture(scope="module")
+def problem(embedded, victim):
+    """The embedded victim with 480 of its training samples, 40 of them poisoned, 16 known."""
+    poison = embedded.poison()[:40]
+    others = [index for index in range(1000) if index not in set(embedded.poison())][:440]
+    rows = torch.tensor(poison + others)
+    base = ImageSet(embedded.train.images[rows], embedded.train.labels[rows], embedded.train.classes)
+    data = PoisonedSet(base, BadNet(), range(40), view=View(padding=4, flip=True))
+    return Problem(
+        model=victim,
+        train_set=data,
+        plain_set=data.plain(),
+        known=list(range(16)),
+        recipe=Recipe(iterations=4, batch_size=120, lr=0.01),
+        new_model=new_model,
+        batch_size=120,
+    )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method(problem, name):
+    before, state = fingerprint(problem.model), torch.get_rng_state()
+    one, two = METHODS[name](problem), METHODS[name](problem)
+    assert fingerprint(problem.model) == before, "the input model is left alone"
+    assert torch.equal(torch.get_rng_state(), state), "and so is the caller's randomness"
+    assert fingerprint(one.model) == fingerprint(two.model), "same seed, same result"
+    assert all(torch.isfinite(p).all() for p in one.model.parameters())
+    assert not one.model.training
+    assert (one.status is not None) == (name in SEARCHING)
+    assert {key: p.shape for key, p in one.model.named_parameters()} == {
+        key: p.shape for key, p in problem.model.named_parameters()
+    }
+    if name not in ("none", *SEARCHING):
+        assert fingerprint(one.model) != before, "the method did something"
+
+
+def test_none_does_nothing_and_xlf_heals(problem):
+    assert fingerprint(METHODS["none"](problem).model) == fingerprint(problem.model)
+    repair = METHODS["xlf"](problem)
+    assert repair.status is potion.Status.HEALED
+    assert len(repair.trace) >= 1
+
+
+def test_the_grid_is_facts_13_and_keeps_the_best(problem, monkeypatch):
+    """All 50 settings are judged on S_f and held-out samples; the returned model is the best of them."""
+    scores = []
+    original = ssd_grid_module._score
+
+    def recorded(*arguments):
+        scores.append(original(*arguments))
+        return scores[-1]
+
+    monkeypatch.setattr(ssd_grid_module, "_score", recorded)
+    repair = METHODS["ssd_grid"](problem)
+    assert len(scores) == 50
+    multiple = repair.notes["lambda"] / repair.notes["alpha"]
+    assert any(multiple == pytest.approx(each) for each in (0.1, 0.5, 1, 5, 10))
+    held_out, rest = ssd_grid_module._split(problem.retained, problem.seed)
+    assert not set(held_out) & set(rest) | set(held_out) & set(problem.known)
+    assert len(held_out) == round(0.1 * len(problem.retained))
+    known, validation = (torch.utils.data.Subset(problem.plain_set, rows) for rows in (problem.known, held_out))
+    best = ((accuracy(problem.model, known) - accuracy(repair.model, known)) + accuracy(repair.model, validation)) / 2
+    assert best == pytest.approx(max(scores))
+
+
+def test_methods_that_train_never_see_the_known_poison(problem):
+    """The known samples are made NaN: one look at them would ruin the weights."""
+
+    class Ruined(PoisonedSet):
+        def prepare(self, images, indices):
+            inputs = super().prepare(images, indices)
+            inputs[torch.isin(indices, torch.tensor(problem.known))] = float("nan")
+            return inputs
+
+    ruined = Ruined(problem.train_set.base, BadNet(), range(40))
+    for name in ("retrain", "finetune"):
+        repair = METHODS[name](Problem(**{**vars(problem), "train_set": ruined}))
+        assert all(torch.isfinite(p).all() for p in repair.model.parameters())
+
+
+def test_the_divergence_is_the_kullback_leibler_divergence():
+    student, teacher = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
+    for temperature in (1.0, 4.0):
+        p, q = (logits / temperature for logits in (teacher, student))
+        p, q = p.softmax(1), q.softmax(1)
+        expected = (p * (p / q).log()).sum(1) * temperature**2
+        torch.testing.assert_close(divergence(student, teacher, temperature).double(), expected, rtol=1e-4, atol=1e-5)
+    assert divergence(teacher, teacher, 4.0).abs().max() < 1e-6
+
+
+def test_bad_teacher_and_scrub_move_the_known_poison_away(problem):
+    """With a recipe strong enough to see it: the student's answers on S_f leave those of the victim."""
+    inputs, _ = problem.plain_set.get_batch(torch.tensor(problem.known))
+    with torch.no_grad():
+        before = problem.model(inputs)
+        for name in ("scrub", "bad_teacher"):
+            after = METHODS[name](problem).model(inputs)
+            assert divergence(after, before, 1.0).mean() > 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_says_where_it_comes_from(name):
+    method = METHODS[name]
+    text = inspect.getdoc(getattr(method, "func", method)) or inspect.getdoc(
+        inspect.getmodule(getattr(method, "func", method))
+    )
+    assert text
+    assert isinstance(new_model(), nn.Module)
