@@ -1,4 +1,4 @@
-"""The command line: potion demo | version."""
+"""The command line: potion demo | attacks | version."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -74,6 +74,30 @@ def demo(
         _print_table(rows, run, files)
 
 
+@app.command()
+def attacks(
+    out: Annotated[Path, typer.Option(help="The picture to write (PNG).")] = Path("attacks.png"),
+    image: Annotated[
+        Path | None, typer.Option(help="A picture of your own; default: one of the embedded ones.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Draw one image clean and under every attack that potion knows."""
+    from potion.files import replacing, writable_folder
+    from potion.gallery import draw_attacks, example_image, read_image
+
+    try:
+        writable_folder(out.parent)
+        picture = example_image() if image is None else read_image(image)
+        replacing(out, lambda partial: draw_attacks(partial, picture))
+    except (OSError, ValueError) as error:
+        _fail(str(error))
+    except ModuleNotFoundError:
+        _fail("pictures need matplotlib: pip install 'potion[bench]'")
+    if not quiet:
+        typer.echo(f"written: {out}")
+
+
 def _print_table(rows: list[Row], run: Demo, files: list[Path]) -> None:
     from rich import box
     from rich.console import Console
@@ -114,7 +138,7 @@ def _cell(key: str, value: object) -> str:
     return str(value)
 
 
-def _fail(message: str) -> None:
+def _fail(message: str) -> NoReturn:
     """One clear sentence on stderr, exit code 2."""
     typer.echo(f"potion: {message}", err=True)
     sys.exit(2)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from potion.attacks import Attack, BadNet, Blend, MovingPatch, Sine
-from potion.data import PoisonedSet, View, draw_poison, load
+from potion.data import ImageSet, PoisonedSet, View, draw_poison, load
 from potion.files import write_json
 from potion.metrics import evaluate
 from potion.models import resnet9
@@ -26,13 +26,15 @@ ATTACKS: dict[str, Attack] = {
     "sine-0.025": Sine(),
     "blend": Blend(),
 }
-POISONED, SEED = 1000, 0
-RECIPE = Recipe(iterations=1500, batch_size=128, lr=0.025, channels_last=True)
+SAMPLES, POISONED, SEED = 10_000, 500, 0
+"""The first 10,000 training images: a trigger needs some twenty epochs to be learned."""
+RECIPE = Recipe(iterations=1500, batch_size=128, lr=0.05, channels_last=True)
 
 
 def main(out: Path, names: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    clean, test = load("cifar10", "train"), load("cifar10", "test")
+    every, test = load("cifar10", "train"), load("cifar10", "test")
+    clean = ImageSet(every.images[:SAMPLES], every.labels[:SAMPLES], every.classes)
     for name in names:
         attack = ATTACKS[name]
         data = PoisonedSet(
@@ -42,7 +44,13 @@ def main(out: Path, names: list[str]) -> None:
         begin = time.perf_counter()
         model = train(resnet9(width=16), data, RECIPE, seed=SEED)
         scores = evaluate(model, test, attack)
-        facts = {"attack": repr(attack), "poisoned": POISONED, "seed": SEED, "model": "resnet9(width=16)"}
+        facts = {
+            "attack": repr(attack),
+            "samples": SAMPLES,
+            "poisoned": POISONED,
+            "seed": SEED,
+            "model": "resnet9(width=16)",
+        }
         about = {"recipe": asdict(RECIPE), "seconds": time.perf_counter() - begin, "torch": torch.__version__}
         write_json(out / f"{name}.json", {**facts, **asdict(scores), **about})
         print(name, scores, flush=True)

@@ -111,6 +111,22 @@ def test_an_unwritable_folder_is_refused_before_anything_is_computed(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+def test_the_attack_figure(tmp_path):
+    done = potion_command("attacks", "--out", str(tmp_path / "attacks.png"))
+    assert (done.returncode, done.stdout) == (0, f"written: {tmp_path / 'attacks.png'}\n"), done.stderr
+    with Image.open(tmp_path / "attacks.png") as picture:
+        assert picture.width > 4 * picture.height
+        picture.convert("L").resize((64, 64)).save(tmp_path / "own.png")
+    own = potion_command(
+        "attacks", "--quiet", "--image", str(tmp_path / "own.png"), "--out", str(tmp_path / "own-attacks.png")
+    )
+    assert (own.returncode, own.stdout, own.stderr) == (0, "", "")
+    (tmp_path / "text.png").write_text("no picture")
+    for wrong in (["--image", str(tmp_path / "text.png")], ["--out", str(tmp_path / "own.png" / "a.png")]):
+        done = potion_command("attacks", *wrong, cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+
+
 def test_help_teaches_and_version_tells():
     general = potion_command("--help", env={"COLUMNS": "120", "TERM": "dumb"}).stdout
     assert "demo" in general
