@@ -29,6 +29,7 @@ types: install
 
 bench-core: install
 	$(BIN)/python scripts/bench_core.py
+	$(BIN)/python scripts/bench_loader.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

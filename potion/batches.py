@@ -30,7 +30,7 @@ class TwoStage(Dataset[tuple[Tensor, int]], ABC):
 
     @abstractmethod
     def prepare(self, images: Tensor, indices: Tensor) -> Tensor:
-        """Stage two, on the device that computes: what the model sees."""
+        """Stage two, on the device that computes: what the model sees. ``indices`` stay on the CPU."""
 
     def cheap_order(self, generator: torch.Generator) -> list[int] | None:
         """All indices in an order that is random and cheap to read; ``None`` where any order is as good."""
@@ -39,7 +39,7 @@ class TwoStage(Dataset[tuple[Tensor, int]], ABC):
     def get_batch(self, indices: Tensor) -> Batch:
         """Both stages, where the images are."""
         images, labels = self.raw(indices)
-        return self.prepare(images, indices.to(images.device)), labels
+        return self.prepare(images, indices.cpu()), labels
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         inputs, labels = self.get_batch(torch.tensor([index]))
@@ -130,7 +130,7 @@ def _finish(dataset: Dataset[Any], loaded: Any, indices: Sequence[int], device: 
         inputs, labels = inputs.to(device, non_blocking=True), labels.to(device, non_blocking=True)
     dataset, indices = _unwrapped(dataset, indices)
     if isinstance(dataset, TwoStage):
-        inputs = dataset.prepare(inputs, torch.as_tensor(indices).to(inputs.device, non_blocking=True))
+        inputs = dataset.prepare(inputs, torch.as_tensor(indices).cpu())
     return inputs, labels
 
 

@@ -52,7 +52,7 @@ def draw_attacks(path: Path, image: Tensor) -> None:
             shown.append((f"{name}\nimage untouched", attack()(image, torch.tensor([0]))))
         else:
             shown.append((f"{name}\n{_settings(attack())}", attack()(image, torch.tensor([0]))))
-    figure = Figure(figsize=(2.1 * len(shown), 2.9), layout="constrained", facecolor="0.88")  # white must be seen
+    figure = Figure(figsize=(2.1 * len(shown), 3.1), layout="constrained", facecolor="0.88")  # white must be seen
     FigureCanvasAgg(figure)
     for place, (title, picture) in enumerate(shown, 1):
         axes = figure.add_subplot(1, len(shown), place)

@@ -103,9 +103,9 @@ def peak_of_heal() -> None:
     potion.heal(model, TensorDataset(inputs, labels), range(4), search=settings, batch_size=16, progress=False)
 
 
-def peak_bytes(function: str) -> int:
-    """Peak memory of a fresh process that calls ``function``; Linux (getrusage would count the parent's pages too)."""
-    code = f"import bench_core; bench_core.{function}(); print(open('/proc/self/status').read())"
+def peak_bytes(call: str, module: str = "bench_core") -> int:
+    """Peak memory of a fresh process that makes the call; Linux (getrusage would count the parent's pages too)."""
+    code = f"import {module}; {module}.{call}; print(open('/proc/self/status').read())"
     output = subprocess.run([sys.executable, "-c", code], cwd=sys.path[0], check=True, capture_output=True, text=True)
     line = next(line for line in output.stdout.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024
@@ -113,7 +113,7 @@ def peak_bytes(function: str) -> int:
 
 def memory_ratio() -> float:
     weights = sum(p.numel() * p.element_size() for p in wide_model().parameters())
-    return (peak_bytes("peak_of_heal") - peak_bytes("peak_of_training")) / weights
+    return (peak_bytes("peak_of_heal()") - peak_bytes("peak_of_training()")) / weights
 
 
 def import_ratio() -> float:

@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 
 from potion.batches import TwoStage
 from potion.data.encoded import Encoded, decode, mode_of
+from potion.data.views import as_floats
 
 __all__ = ["DiskImages", "ImageSet", "Images"]
 
@@ -29,7 +30,7 @@ class Images(TwoStage):
 
     def prepare(self, images: Tensor, indices: Tensor) -> Tensor:
         """uint8 -> floats in [0, 1]."""
-        return images.float() / 255
+        return as_floats(images)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from potion.attacks import Attack
 from potion.batches import TwoStage
 from potion.data.images import Images
-from potion.data.views import View
+from potion.data.views import View, as_floats
 
 __all__ = ["PoisonedSet", "draw_poison", "known_share"]
 
@@ -27,11 +27,11 @@ class PoisonedSet(TwoStage):
     ) -> None:
         self.base, self.attack, self.view, self.baked = base, attack, view or View(), baked
         self.poisoned = list(poisoned)
+        self._is_poisoned = torch.zeros(len(base), dtype=torch.bool)
+        self._is_poisoned[torch.as_tensor(self.poisoned, dtype=torch.long)] = True
         device = base.labels.device
-        self.is_poisoned = torch.zeros(len(base), dtype=torch.bool, device=device)
-        self.is_poisoned[torch.as_tensor(self.poisoned, dtype=torch.long, device=device)] = True
         wanted = attack.relabel(base.labels, torch.arange(len(base), device=device))
-        self.labels = torch.where(self.is_poisoned, wanted, base.labels)
+        self.labels = torch.where(self._is_poisoned.to(device), wanted, base.labels)
 
     def plain(self) -> PoisonedSet:
         """The same set without augmentation."""
@@ -46,18 +46,20 @@ class PoisonedSet(TwoStage):
 
     def prepare(self, images: Tensor, indices: Tensor) -> Tensor:
         """uint8 images -> floats in [0, 1] with trigger and augmentation."""
-        inputs = self.base.prepare(images, indices)
         if self.baked:
-            return self.view(self._attacked(inputs, indices))
-        return self._attacked(self.view(inputs), indices)
+            return self.view(self._attacked(as_floats(images), indices))
+        return self._attacked(as_floats(self.view(images)), indices)
 
     def cheap_order(self, generator: torch.Generator) -> list[int] | None:
         return self.base.cheap_order(generator)
 
     def _attacked(self, inputs: Tensor, indices: Tensor) -> Tensor:
-        if self.is_poisoned.device != inputs.device:
-            self.is_poisoned = self.is_poisoned.to(inputs.device)
-        return torch.where(self.is_poisoned[indices, None, None, None], self.attack(inputs, indices), inputs)
+        """``inputs``, which are ours, with the trigger on the poisoned ones: few, and found without asking the device."""
+        places = torch.nonzero(self._is_poisoned[indices]).flatten()
+        if len(places):
+            rows = places.to(inputs.device, non_blocking=True)
+            inputs[rows] = self.attack(inputs[rows], indices[places].to(inputs.device, non_blocking=True))
+        return inputs
 
 
 def draw_poison(attack: Attack, labels: Tensor, size: int, seed: int) -> list[int]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-__all__ = ["View"]
+__all__ = ["View", "as_floats"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,21 +34,23 @@ class View:
         return replace(self, padding=0, flip=False)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """(N, C, H, W) floats in [0, 1] -> the same, resized and augmented."""
+        """(N, C, H, W) bytes or floats in [0, 1] -> the same, resized and augmented. Bytes stay bytes unless resized."""
         if self.size is not None and images.shape[-2:] != (self.size, self.size):
-            images = interpolate(images, (self.size, self.size), mode="bilinear", antialias=True).clamp(0, 1)
+            images = interpolate(as_floats(images), (self.size, self.size), mode="bilinear", antialias=True).clamp(0, 1)
         return _crop_and_flip(images, self.padding, self.flip) if self.padding or self.flip else images
 
 
+def as_floats(images: Tensor) -> Tensor:
+    """Bytes as floats in [0, 1]; floats as they are."""
+    return images if images.is_floating_point() else images.float() / 255
+
+
 def _crop_and_flip(images: Tensor, padding: int, flip: bool) -> Tensor:
-    """Each image's own random window of the zero-padded image, mirrored or not, in one indexed read."""
+    """Each image's own random window of the zero-padded image, mirrored or not."""
     count, _, height, width = images.shape
-    device = images.device
-    top, left = torch.randint(0, 2 * padding + 1, (2, count, 1), device=device)
-    mirrored = torch.rand(count, 1, device=device) < (0.5 if flip else 0.0)
-    columns = torch.arange(width, device=device).expand(count, -1)
-    columns = left + torch.where(mirrored, columns.flip(1), columns)
-    rows = top + torch.arange(height, device=device)
-    samples = torch.arange(count, device=device)[:, None, None]
-    padded = pad(images, (padding,) * 4).permute(0, 2, 3, 1)
-    return padded[samples, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+    top, left = torch.randint(0, 2 * padding + 1, (2, count, 1), device=images.device)[..., 0]
+    mirrored = torch.rand(count, 1, device=images.device)[:, :, None, None] < (0.5 if flip else 0.0)
+    # All windows as a view; then one copy of the chosen ones.
+    windows = pad(images, (padding,) * 4).unfold(2, height, 1).unfold(3, width, 1)
+    chosen = windows[torch.arange(count, device=images.device), :, top, left]
+    return torch.where(mirrored, chosen.flip(-1), chosen)
