@@ -27,7 +27,8 @@ from potion.result import HealResult
 from potion.runtime import best_device, copied, forked_rng, plain_arithmetic, synchronize
 from potion.search import PTN, Outcome
 from potion.types import Importances, Status
-from potion.validation import check_labels, check_logits, check_weights, known_indices
+from potion.validation import check_labels, check_logits, check_weights, known_device, known_indices, whole_number
+from potion.version import __version__
 
 __all__ = ["heal"]
 
@@ -78,19 +79,21 @@ def heal(
     :param workers: processes that load samples, for datasets that decode files.
     """
     check_weights(model)
-    _check_settings(train_set, unaugmented, method, search, retain, exponent, batch_size, seed)
+    _check_settings(train_set, unaugmented, method, search, retain, exponent)
+    batch_size, seed = whole_number("batch_size", batch_size, least=1), whole_number("seed", seed)
     count = len(train_set)  # type: ignore[arg-type]
     known = known_indices(known_poison, count)
     if cache is not None:
         writable_folder(cache)
     with plain_arithmetic(), Progress(progress) as bars:
+        working = _working_copy(model, device)
         job = _Job(
-            model=_working_copy(model, device),
+            model=working,
             train_set=train_set,
             plain_set=train_set if unaugmented is None else unaugmented,
             known=known,
             rest=_rest(train_set, count, known if retain == "rest" else [], seed),
-            read=partial(DatasetBatches, batch_size=batch_size, workers=workers),
+            read=partial(DatasetBatches, batch_size=batch_size, workers=workers, device=placement(working)[0]),
             estimator={"kind": method, "exponent": exponent, "per_sample": per_sample},
             search=search,
             seed=seed,
@@ -99,14 +102,21 @@ def heal(
         )
         found = job.run()
     clock = job.clock
-    del job  # its copy of the model goes before another one is made
+    del job, working  # this copy of the model goes before another one is made
     with clock("patch"):
         if found.outcome.chosen is None:
             patch = Patch.between(model, {}, method=method)
         else:
             chosen = found.outcome.chosen
             patch = dampen(model, found.retain, found.forget, chosen.alpha)
-            patch = patch.with_metadata(method=method, s=chosen.s, rho=search.rho, known=len(known))
+            patch = patch.with_metadata(
+                method=method,
+                s=chosen.s,
+                rho=search.rho,
+                known=len(known),
+                weights=patch.count,
+                versions={"potion": __version__, "torch": torch.__version__},
+            )
         repaired = copied(model)
         patch.apply(repaired)
     return HealResult(
@@ -155,7 +165,6 @@ class _Job:
         with self.clock("known poison"), forked_rng(self.seed):
             poison = list(self.read(self.plain_set, self.known))
             classes = _checked_classes(self.model, poison)
-            poison = [(inputs.to(self.clock.device), labels.to(self.clock.device)) for inputs, labels in poison]
             before = _accuracy(self.model, poison)
         if before == 0:
             return _Found(Outcome(status=Status.NOT_LEARNED, trace=[], chosen=None), before, {}, {})
@@ -189,21 +198,15 @@ class _Job:
         return cached(self.cache, key, compute, self.model)
 
 
-def _check_settings(
-    train_set: Any, unaugmented: Any, method: str, search: Any, retain: str, exponent: Any, batch_size: Any, seed: Any
-) -> None:
+def _check_settings(train_set: Any, unaugmented: Any, method: str, search: Any, retain: str, exponent: Any) -> None:
     if method not in KINDS:
         raise ValueError(f"unknown method {method!r}; known are {', '.join(KINDS)}")
     if not isinstance(search, PTN):
         raise TypeError(f"search must be a potion.PTN, got {type(search).__name__}")
     if exponent is not None and (isinstance(exponent, bool) or not isinstance(exponent, float | int)):
         raise TypeError(f"exponent must be a number, got {exponent!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise TypeError(f"seed must be a whole number, got {seed!r}")
     if retain not in get_args(Retain):
         raise ValueError(f"retain must be one of {', '.join(get_args(Retain))}, got {retain!r}")
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size must be a whole number of at least 1, got {batch_size!r}")
     if not hasattr(train_set, "__len__") or not hasattr(train_set, "__getitem__"):
         raise TypeError(f"train_set must be a map-style dataset with a length, got {type(train_set).__name__}")
     if unaugmented is not None and len(unaugmented) != len(train_set):
@@ -212,14 +215,15 @@ def _check_settings(
 
 def _working_copy(model: nn.Module, device: str | torch.device | None) -> nn.Module:
     """A copy in eval mode on the device asked for; by default where the model is, or a better place than the CPU."""
+    wanted = None if device is None else known_device(device)
     working = copied(model).eval()
     places = {p.device for p in model.parameters()}
     if len(places) > 1:
         return working
-    if device is None:
+    if wanted is None:
         (place,) = places
-        device = best_device() if place.type == "cpu" else place
-    return working.to(device)
+        wanted = best_device() if place.type == "cpu" else place
+    return working.to(wanted)
 
 
 def _rest(train_set: Dataset[Any], count: int, left_out: Sequence[int], seed: int) -> list[int]:

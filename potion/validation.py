@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["check_labels", "check_logits", "check_weights", "known_indices"]
+__all__ = ["check_labels", "check_logits", "check_weights", "known_device", "known_indices", "whole_number"]
 
 
 def known_indices(known_poison: Iterable[Any], count: int) -> list[int]:
@@ -41,6 +41,31 @@ def _index(entry: Any) -> int:
         return operator.index(entry)
     except TypeError:
         raise TypeError(f"known_poison must hold integers, got {entry!r} ({type(entry).__name__})") from None
+
+
+def whole_number(name: str, value: Any, least: int | None = None) -> int:
+    """``value`` as an int, of whatever integer type it is."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be at least {least}, got {value!r}")
+    return number
+
+
+def known_device(device: str | torch.device) -> torch.device:
+    """The device, if there is such a one here."""
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device {device!r} is not one that torch knows: {str(error).splitlines()[0]}") from None
+    here = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not here.get(found.type, True):
+        raise ValueError(f"device {str(device)!r} was asked for, but there is none here; leave device out to choose")
+    return found
 
 
 def check_weights(model: nn.Module) -> None:

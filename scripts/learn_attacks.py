@@ -26,7 +26,7 @@ ATTACKS: dict[str, Attack] = {
     "sine-0.025": Sine(),
     "blend": Blend(),
 }
-SAMPLES, POISONED, SEED = 10_000, 500, 0
+SAMPLES, POISONED, SEED = 10_000, 1000, 0
 """The first 10,000 training images: a trigger needs some twenty epochs to be learned."""
 RECIPE = Recipe(iterations=1500, batch_size=128, lr=0.05, channels_last=True)
 

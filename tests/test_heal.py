@@ -241,7 +241,7 @@ BAD = {
     "a name": (dict(known_poison="17"), TypeError, "must be a list of indices"),
     "all known": (dict(known_poison=range(200)), ValueError, "names all 200 samples"),
     "batch size 0": (dict(batch_size=0), ValueError, "batch_size must be"),
-    "batch size 1.5": (dict(batch_size=1.5), ValueError, "batch_size must be"),
+    "batch size 1.5": (dict(batch_size=1.5), TypeError, "batch_size must be a whole number"),
     "unknown method": (dict(method="magic"), ValueError, "unknown method 'magic'; known are xlf, lf, ssd"),
     "unknown retain": (dict(retain="some"), ValueError, "retain must be one of rest, all"),
     "bad exponent": (dict(exponent=0.0), ValueError, "exponent must be"),
@@ -424,6 +424,7 @@ LATE = {
     "seed is None": (dict(seed=None), TypeError, "seed must be a whole number"),
     "exponent is a word": (dict(exponent="1"), TypeError, "exponent must be a number"),
     "unaugmented too short": (dict(unaugmented=[0]), ValueError, "unaugmented must have the 200 samples"),
+    "no such device": (dict(device="gpu"), ValueError, "device 'gpu' is not one that torch knows"),
     "workers": (dict(workers=-1), ValueError, "workers must be"),
 }  # fmt: skip
 
@@ -441,7 +442,14 @@ def test_an_unusable_cache_folder_is_refused_before_the_work(case, tmp_path):
         heal(case, cache=tmp_path / "file")
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_a_device_that_is_not_here_is_refused(case):
+    with pytest.raises(ValueError, match="device 'cuda' was asked for, but there is none here"):
+        heal(case, device="cuda")
+
+
 def test_numbers_of_other_libraries_are_numbers(case, tmp_path):
-    result = heal(case, search=potion.PTN(rho=np.float32(0.2), step=torch.tensor(1.1)))
+    result = heal(case, batch_size=np.int64(64), search=potion.PTN(rho=np.float32(0.2), step=torch.tensor(1.1)))
     result.patch.save(tmp_path / "p.safetensors")
+    assert {"method", "alpha", "s", "rho", "known", "weights", "versions"} <= result.patch.metadata.keys()
     json.dumps(result.to_dict())
