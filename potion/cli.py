@@ -108,7 +108,11 @@ def _print_table(rows: list[Row], run: Demo, files: list[Path]) -> None:
         "attack_success_rate": "attack\nworks", "healed": "healed", "damage": "damage", "steps": "steps",
         "status": "status", "seconds": "sec.",
     }  # fmt: skip
-    table = Table(title=f"Embedded victim, seed {run.seed}: 200 poisoned samples in 10,000", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=f"Embedded victim, seed {run.seed}: 200 poisoned samples in 10,000",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+    )
     for key, title in titles.items():
         table.add_column(title, justify="left" if key in ("method", "status") else "right")
     previous = 0

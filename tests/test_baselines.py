@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 
@@ -99,7 +100,7 @@ def test_methods_that_train_never_see_the_known_poison(problem):
 
     ruined = Ruined(problem.train_set.base, BadNet(), range(40))
     for name in ("retrain", "finetune"):
-        repair = METHODS[name](Problem(**{**vars(problem), "train_set": ruined}))
+        repair = METHODS[name](dataclasses.replace(problem, train_set=ruined))
         assert all(torch.isfinite(p).all() for p in repair.model.parameters())
 
 

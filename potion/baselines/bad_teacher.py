@@ -33,8 +33,9 @@ def bad_teacher(problem: Problem) -> Repair:
     competent, student = frozen(problem.copied()), problem.copied()
     with forked_rng(problem.seed):
         ignorant = frozen(problem.new_model().to(problem.device))
-    order = torch.randperm(len(problem.retained), generator=torch.Generator().manual_seed(problem.seed)).tolist()
-    kept = [problem.retained[place] for place in order[: round(RETAINED_SHARE * len(order))]]
+    retained = problem.retained
+    order = torch.randperm(len(retained), generator=torch.Generator().manual_seed(problem.seed)).tolist()
+    kept = [retained[place] for place in order[: round(RETAINED_SHARE * len(order))]]
     flagged = _Flagged(problem.train_set, problem.known)
 
     def follow(inputs: Tensor, outputs: Tensor, is_known: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ class Problem:
         """|S_tr|."""
         return len(self.train_set)  # type: ignore[arg-type]
 
-    @property
+    @cached_property
     def retained(self) -> list[int]:
         """The indices of S_tr without S_f; undiscovered poison is among them."""
         return sorted(set(range(self.size)) - set(self.known))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate, pad
+from torch.nn.functional import interpolate
 
 __all__ = ["View", "as_floats"]
 
@@ -42,15 +42,20 @@ class View:
 
 def as_floats(images: Tensor) -> Tensor:
     """Bytes as floats in [0, 1]; floats as they are."""
-    return images if images.is_floating_point() else images.float() / 255
+    return images if images.is_floating_point() else images.float().div_(255)
 
 
 def _crop_and_flip(images: Tensor, padding: int, flip: bool) -> Tensor:
-    """Each image's own random window of the zero-padded image, mirrored or not."""
-    count, _, height, width = images.shape
-    top, left = torch.randint(0, 2 * padding + 1, (2, count, 1), device=images.device)[..., 0]
-    mirrored = torch.rand(count, 1, device=images.device)[:, :, None, None] < (0.5 if flip else 0.0)
-    # All windows as a view; then one copy of the chosen ones.
-    windows = pad(images, (padding,) * 4).unfold(2, height, 1).unfold(3, width, 1)
-    chosen = windows[torch.arange(count, device=images.device), :, top, left]
-    return torch.where(mirrored, chosen.flip(-1), chosen)
+    """Each image's own random window of the zero-padded image, mirrored or not, in one gather."""
+    count, channels, height, width = images.shape
+    device = images.device
+    top, left = torch.randint(0, 2 * padding + 1, (2, count, 1), device=device)
+    mirrored = torch.rand(count, 1, device=device) < (0.5 if flip else 0.0)
+    columns = torch.arange(width, device=device).expand(count, -1)
+    columns = left + torch.where(mirrored, columns.flip(1), columns)
+    rows = top + torch.arange(height, device=device)
+    wide = width + 2 * padding
+    padded = images.new_zeros(count, channels, height + 2 * padding, wide)
+    padded[:, :, padding : padding + height, padding : padding + width] = images
+    places = (rows[:, :, None] * wide + columns[:, None, :]).view(count, 1, -1).expand(-1, channels, -1)
+    return padded.view(count, channels, -1).gather(2, places).view(images.shape)
