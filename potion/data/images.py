@@ -64,7 +64,7 @@ class ImageSet(Images):
 
     def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         rows = indices.to(self.images.device)
-        return self.images[rows], self.labels[rows]
+        return self.images.index_select(0, rows), self.labels.index_select(0, rows)  # much faster than images[rows]
 
     def to(self, device: torch.device | str) -> ImageSet:
         """The same set with its pixels on a device, where batches are then made."""
