@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -53,15 +53,15 @@ def importances(
     back as it was: modes, gradients, ``requires_grad``, buffers and random states.
     """
     objective = _objective(kind, exponent)
-    magnitude = torch.square if kind == "ssd" else torch.abs
-    add = _add_samples if per_sample else _add_batch_mean
     placement(model)  # a model without parameters is refused here
     totals = {name: torch.zeros_like(p, dtype=_wide(p), requires_grad=False) for name, p in model.named_parameters()}
     terms = 0
     with _borrowed(model) as weights:
+        running = _Sum(model, weights, totals, objective, torch.square if kind == "ssd" else torch.abs)
+        add = running.add_samples if per_sample else running.add_batch_mean
         for inputs, labels in batches:
             if len(inputs):
-                terms += add(totals, model, weights, inputs, labels.long(), objective, magnitude)
+                terms += add(inputs, labels.long())
     if terms == 0:
         raise ValueError("batches is empty: importances need at least one sample")
     for name, total in totals.items():
@@ -93,61 +93,53 @@ def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
     return losses * torch.where(inside, 1.0, math.nan)
 
 
-def _add_batch_mean(
-    totals: Importances,
-    model: nn.Module,
-    weights: dict[str, nn.Parameter],
-    inputs: Tensor,
-    labels: Tensor,
-    objective: Objective,
-    magnitude: Callable[[Tensor], Tensor],
-) -> int:
-    """Add the magnitude of the gradient of the batch's mean: one term."""
-    outputs = logits(model, inputs)
-    value = objective(outputs, labels.to(outputs.device, non_blocking=True)).mean()
-    if not value.requires_grad:
-        raise ValueError("the model's output does not depend on its weights: is it detached inside the model?")
-    gradients = torch.autograd.grad(value, list(weights.values()), allow_unused=True)
-    for name, gradient in zip(weights, gradients, strict=True):
-        if gradient is not None:
-            dense = gradient.to_dense() if gradient.is_sparse else gradient
-            totals[name] += magnitude(dense.to(totals[name].dtype))
-    return 1
+class _Sum(NamedTuple):
+    """Gradient magnitudes of ``weights``, added up in ``totals``."""
 
+    model: nn.Module
+    weights: dict[str, nn.Parameter]
+    totals: Importances
+    objective: Objective
+    magnitude: Callable[[Tensor], Tensor]
 
-def _add_samples(
-    totals: Importances,
-    model: nn.Module,
-    weights: dict[str, nn.Parameter],
-    inputs: Tensor,
-    labels: Tensor,
-    objective: Objective,
-    magnitude: Callable[[Tensor], Tensor],
-) -> int:
-    """Add the magnitude of every sample's own gradient: one term a sample."""
+    def add_batch_mean(self, inputs: Tensor, labels: Tensor) -> int:
+        """Add the magnitude of the gradient of the batch's mean: one term."""
+        outputs = logits(self.model, inputs)
+        value = self.objective(outputs, labels.to(outputs.device, non_blocking=True)).mean()
+        if not value.requires_grad:
+            raise ValueError("the model's output does not depend on its weights: is it detached inside the model?")
+        gradients = torch.autograd.grad(value, list(self.weights.values()), allow_unused=True)
+        for name, gradient in zip(self.weights, gradients, strict=True):
+            if gradient is not None:
+                dense = gradient.to_dense() if gradient.is_sparse else gradient
+                self.totals[name].add_(self.magnitude(dense.to(self.totals[name].dtype)))
+        return 1
 
-    def value(weights: dict[str, Tensor], sample: Tensor, label: Tensor) -> Tensor:
-        outputs = functional_call(model, weights, sample[None])
-        return objective(outputs, label[None]).sum()
+    def add_samples(self, inputs: Tensor, labels: Tensor) -> int:
+        """Add the magnitude of every sample's own gradient: one term a sample."""
 
-    inputs = placed(model, inputs)
-    logits(model, inputs[:1])  # the checks, in words, before the transforms hide what went wrong
-    detached = {name: p.detach() for name, p in weights.items()}
-    chunk = max(1, SAMPLE_GRADIENTS // sum(p.numel() for p in weights.values()))
-    gradients_of = vmap(grad(value), in_dims=(None, 0, 0), randomness="different")
-    for some, some_labels in zip(inputs.split(chunk), labels.to(inputs.device).split(chunk), strict=True):
-        try:
-            with sdpa_kernel(SDPBackend.MATH):  # the attention that vmap knows how to batch
-                found = gradients_of(detached, some, some_labels)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:  # a model that vmap cannot follow, one whose path depends on the data: sample by sample
-            for sample, label in zip(some.split(1), some_labels.split(1), strict=True):
-                _add_batch_mean(totals, model, weights, sample, label, objective, magnitude)
-            continue
-        for name, gradients in found.items():
-            totals[name] += magnitude(gradients.to(totals[name].dtype)).sum(0)
-    return len(inputs)
+        def value(weights: dict[str, Tensor], sample: Tensor, label: Tensor) -> Tensor:
+            outputs = functional_call(self.model, weights, sample[None])
+            return self.objective(outputs, label[None]).sum()
+
+        inputs = placed(self.model, inputs)
+        logits(self.model, inputs[:1])  # the checks, in words, before the transforms hide what went wrong
+        detached = {name: p.detach() for name, p in self.weights.items()}
+        chunk = max(1, SAMPLE_GRADIENTS // sum(p.numel() for p in self.weights.values()))
+        gradients_of = vmap(grad(value), in_dims=(None, 0, 0), randomness="different")
+        for some, some_labels in zip(inputs.split(chunk), labels.to(inputs.device).split(chunk), strict=True):
+            try:
+                with sdpa_kernel(SDPBackend.MATH):  # the attention that vmap knows how to batch
+                    found = gradients_of(detached, some, some_labels)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:  # a model that vmap cannot follow, as one whose path depends on the data
+                for sample, label in zip(some.split(1), some_labels.split(1), strict=True):
+                    self.add_batch_mean(sample, label)
+                continue
+            for name, gradients in found.items():
+                self.totals[name].add_(self.magnitude(gradients.to(self.totals[name].dtype)).sum(0))
+        return len(inputs)
 
 
 @contextmanager
