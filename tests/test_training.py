@@ -102,6 +102,15 @@ def test_other_recipes_learn_too(more):
         assert (model(data.tensors[0]).argmax(1) == labels).float().mean() > 0.9
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: compiling takes minutes on a CPU")
+def test_compiled_training_leaves_a_plain_model():
+    data = TensorDataset(torch.rand(40, 1, 16, 16), torch.arange(40) % 10)
+    recipe = Recipe(iterations=4, batch_size=20, compile=True, precision="bfloat16", channels_last=True)
+    model = train(new_model(), data, recipe, device="cuda", progress=False)
+    assert model.state_dict().keys() == new_model().state_dict().keys()
+    assert model(data.tensors[0].cuda()).isfinite().all()
+
+
 @pytest.mark.parametrize(
     "bad",
     [{"iterations": 0}, {"batch_size": 0}, {"lr": 0.0}, {"optimizer": "lion"}, {"precision": "int8"}, {"warm_up": 2.0}],
