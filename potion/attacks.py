@@ -111,8 +111,9 @@ class Sine(Attack):
             raise ValueError(f"amplitude must be in (0, 1], got {self.amplitude}")
 
     def trigger(self, images: Tensor, indices: Tensor) -> Tensor:
-        columns = torch.arange(images.shape[-1], device=images.device, dtype=images.dtype)
-        return (images + self.amplitude * torch.sin(2 * math.pi * self.frequency * columns)).clamp(0, 1)
+        columns = torch.arange(images.shape[-1], device=images.device, dtype=torch.float32)
+        wave = self.amplitude * torch.sin(2 * math.pi * self.frequency * columns)
+        return (images + wave.to(images.dtype)).clamp(0, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +194,7 @@ def _corner_mask(images: Tensor, corner: Corner, size: int) -> Tensor:
 def _draw(indices: Tensor, choices: int, seed: int) -> Tensor:
     """One of ``choices`` for each index, as if drawn at random: the same on every device and in every batch.
 
-    The mixing steps are those of MurmurHash3's 32-bit finaliser, on int64 so that nothing overflows into the sign.
+    A multiply-and-shift hash of 32 bits, on int64 so that nothing overflows into the sign.
     """
     mask = 0xFFFFFFFF
     x = (indices.long() * 0x9E3779B1 + ((seed + 1) * 0x85EBCA77 & mask)) & mask

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -50,14 +51,20 @@ class DatasetBatches:
     """Re-iterable batches of the chosen samples, in the order of ``indices``; the last one may be short."""
 
     def __init__(
-        self, dataset: Dataset[Any], indices: Sequence[int], batch_size: int, workers: int = 0, device: Device = None
+        self,
+        dataset: Dataset[Any],
+        indices: Sequence[int],
+        batch_size: int,
+        workers: int = 0,
+        device: Device = None,
+        seed: int = 0,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if workers < 0:
             raise ValueError(f"workers must be 0 or more processes, got {workers}")
         self.dataset, self.indices, self.batch_size = dataset, list(indices), batch_size
-        self.workers, self.device = workers, device
+        self.workers, self.device, self.seed = workers, device, seed
 
     def __len__(self) -> int:
         return math.ceil(len(self.indices) / self.batch_size)
@@ -65,18 +72,22 @@ class DatasetBatches:
     def __iter__(self) -> Iterator[Batch]:
         starts = range(0, len(self.indices), self.batch_size)
         rows = [self.indices[start : start + self.batch_size] for start in starts]
-        return stream(self.dataset, rows, workers=self.workers, device=self.device)
+        return stream(self.dataset, rows, workers=self.workers, device=self.device, seed=self.seed)
 
 
 def stream(
-    dataset: Dataset[Any], rows: Iterable[Sequence[int]], *, workers: int = 0, device: Device = None
+    dataset: Dataset[Any], rows: Iterable[Sequence[int]], *, workers: int = 0, device: Device = None, seed: int = 0
 ) -> Iterator[Batch]:
-    """One batch for each list of indices; with ``workers``, processes load the next ones meanwhile."""
+    """One batch for each list of indices; with ``workers``, processes load the next ones meanwhile.
+
+    ``seed`` is for what a dataset draws inside a worker; the random state here is not touched by having workers.
+    """
     if workers == 0:
         for indices in rows:
             yield fetch(dataset, indices, device)
         return
-    loader = DataLoader(_Loading(dataset), sampler=rows, batch_size=None, num_workers=workers)
+    generator = torch.Generator().manual_seed(seed)
+    loader = DataLoader(_Loading(dataset), sampler=rows, batch_size=None, num_workers=workers, generator=generator)
     for loaded, indices in loader:
         yield _finish(dataset, loaded, indices, device)
 
@@ -88,10 +99,9 @@ def fetch(dataset: Dataset[Any], indices: Sequence[int], device: Device = None) 
 
 def shuffled(dataset: Dataset[Any], indices: Sequence[int], generator: torch.Generator) -> list[int]:
     """The samples ``indices`` in an order that the generator decides."""
-    order = dataset.cheap_order(generator) if isinstance(dataset, TwoStage) else None
-    if order is not None:
-        wanted = set(indices)
-        return [index for index in order if index in wanted]
+    if isinstance(dataset, TwoStage) and (order := dataset.cheap_order(generator)) is not None:
+        times = Counter(indices)
+        return [index for index in order for _ in range(times[index])]
     return [indices[place] for place in torch.randperm(len(indices), generator=generator).tolist()]
 
 

@@ -64,4 +64,6 @@ def draw_attacks(path: Path, image: Tensor) -> None:
 
 def _settings(attack: object) -> str:
     fields = {key: value for key, value in vars(attack).items() if key not in ("target", "seed")}
-    return "\n".join(f"{key} {value:g}" for key, value in fields.items())
+    return "\n".join(
+        f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}" for key, value in fields.items()
+    )

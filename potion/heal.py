@@ -24,7 +24,7 @@ from potion.importance import KINDS, importances
 from potion.patch import Patch
 from potion.progress import Progress
 from potion.result import HealResult
-from potion.runtime import best_device, copied, forked_rng, plain_arithmetic, synchronize
+from potion.runtime import best_device, copied, forked_rng, generator_for, plain_arithmetic, synchronize
 from potion.search import PTN, Outcome
 from potion.types import Importances, Status
 from potion.validation import check_labels, check_logits, check_weights, known_device, known_indices, whole_number
@@ -93,7 +93,9 @@ def heal(
             plain_set=train_set if unaugmented is None else unaugmented,
             known=known,
             rest=_rest(train_set, count, known if retain == "rest" else [], seed),
-            read=partial(DatasetBatches, batch_size=batch_size, workers=workers, device=placement(working)[0]),
+            read=partial(
+                DatasetBatches, batch_size=batch_size, workers=workers, device=placement(working)[0], seed=seed
+            ),
             estimator={"kind": method, "exponent": exponent, "per_sample": per_sample},
             search=search,
             seed=seed,
@@ -229,7 +231,7 @@ def _working_copy(model: nn.Module, device: str | torch.device | None) -> nn.Mod
 def _rest(train_set: Dataset[Any], count: int, left_out: Sequence[int], seed: int) -> list[int]:
     """All samples but a few in random order: a batch's mean gradient wants a mixed batch, whatever the set's order."""
     samples = sorted(set(range(count)) - set(left_out))
-    return shuffled(train_set, samples, torch.Generator().manual_seed(seed))
+    return shuffled(train_set, samples, generator_for("importances", seed))
 
 
 def _checked_classes(model: nn.Module, batches: Sequence[Batch]) -> int:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-__all__ = ["best_device", "copied", "forked_rng", "plain_arithmetic", "set_layout", "synchronize"]
+__all__ = [
+    "best_device",
+    "copied",
+    "forked_rng",
+    "generator_for",
+    "plain_arithmetic",
+    "rng_states",
+    "set_layout",
+    "set_rng_states",
+    "synchronize",
+]
 
 
 def best_device() -> torch.device:
@@ -48,6 +60,12 @@ def copied(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, {id(value): value.detach().clone() for value in computed})
 
 
+def generator_for(purpose: str, seed: int) -> torch.Generator:
+    """A generator of its own for each purpose: two things drawn from one seed must not be the same permutation."""
+    digest = hashlib.sha256(f"{purpose}:{seed}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+
 @contextmanager
 def plain_arithmetic() -> Iterator[None]:
     """Compute in the model's own precision and with gradients possible, whatever the caller has switched on.
@@ -60,6 +78,29 @@ def plain_arithmetic() -> Iterator[None]:
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
         yield
+
+
+def rng_states() -> dict[str, Any]:
+    """The random states of torch, numpy and ``random``, as plain lists and tensors that a checkpoint can hold."""
+    version, internal, gauss = random.getstate()
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "python": [version, list(internal), gauss],
+        "numpy": [kind, torch.from_numpy(np.asarray(keys).astype(np.int64)), *rest],
+    }
+
+
+def set_rng_states(states: dict[str, Any]) -> None:
+    """Go on from what :func:`rng_states` returned."""
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(states["cuda"])
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+    kind, keys, *rest = states["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
 
 
 @contextmanager

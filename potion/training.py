@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -15,10 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from potion.batches import shuffled, stream
+from potion.batches import fetch, shuffled, stream
 from potion.files import replacing
+from potion.fingerprint import add_tensor, fingerprint
 from potion.progress import Progress
-from potion.runtime import forked_rng, set_layout
+from potion.runtime import forked_rng, rng_states, set_layout, set_rng_states
 
 __all__ = ["Objective", "Recipe", "learning_rate", "train"]
 
@@ -77,6 +80,7 @@ def train(
     *,
     indices: Sequence[int] | None = None,
     objective: Objective | None = None,
+    drop_rest: bool = True,
     seed: int = 0,
     device: torch.device | str = "cpu",
     progress: bool = True,
@@ -87,20 +91,25 @@ def train(
     """Train ``model`` in place on the samples ``indices`` of ``dataset`` (default: all); the last iterate is kept.
 
     :param objective: what to minimise; by default the cross-entropy with the labels in the data.
+    :param drop_rest: leave out the short rest of each epoch, so that all batches are of one size; where every sample of
+        an epoch is to be seen, do not.
     :param seed: decides the order of the samples and the augmentation; the model brings its own initial weights.
     :param workers: processes that load samples, for sets that stream from disk.
     :param checkpoint: a file that is written every ``save_every`` iterations; where it is there already, training goes on
-        from it, on a CPU to the same bits as without the interruption. It is removed at the end.
+        from it, on a CPU to the same bits as without the interruption (unless the dataset itself draws random numbers in
+        worker processes). It is removed at the end.
     """
     samples = list(range(len(dataset))) if indices is None else list(indices)  # type: ignore[arg-type]
+    if not samples:
+        raise ValueError("there is nothing to train on: indices is empty")
     model.to(device).train()
     set_layout(model, channels_last=recipe.channels_last)
     run = _Run(model, recipe, torch.device(device), objective or _cross_entropy)
     with forked_rng(seed), torch.enable_grad(), Progress(progress) as bars:
-        state = None if checkpoint is None else _Checkpoint(Path(checkpoint), recipe, seed, samples)
+        state = None if checkpoint is None else _Checkpoint(Path(checkpoint), run, dataset, samples, seed)
         first = 0 if state is None else state.resume(run)
-        rows = _index_batches(dataset, samples, recipe, seed, first)
-        batches = stream(dataset, rows, workers=workers, device=device)
+        rows = _index_batches(dataset, samples, recipe, seed, first, drop_rest)
+        batches = stream(dataset, rows, workers=workers, device=device, seed=seed + first)
         begin = time.perf_counter()
         for step, (inputs, labels) in enumerate(bars.track(batches, "training", recipe.iterations, first), first):
             hits = run.step(step, inputs, labels)
@@ -159,9 +168,14 @@ class _Run:
 class _Checkpoint:
     """A training run on disk: weights, optimizer, random states, and what they belong to."""
 
-    def __init__(self, path: Path, recipe: Recipe, seed: int, samples: Sequence[int]) -> None:
+    def __init__(self, path: Path, run: _Run, dataset: Dataset[Any], samples: list[int], seed: int) -> None:
         self.path = path
-        self.identity = json.dumps([asdict(recipe), seed, len(samples), sum(samples)])
+        with forked_rng(seed):
+            some = fetch(dataset, samples[: run.recipe.batch_size])
+        digest = hashlib.sha256(json.dumps([asdict(run.recipe), seed, samples, fingerprint(run.model)]).encode())
+        for tensor in some:  # another attack or other labels are another run
+            add_tensor(digest, tensor)
+        self.identity = digest.hexdigest()
 
     def save(self, run: _Run, step: int) -> None:
         state = {
@@ -170,8 +184,7 @@ class _Checkpoint:
             "model": run.model.state_dict(),
             "optimizer": run.optimizer.state_dict(),
             "scaler": run.scaler.state_dict(),
-            "rng": torch.get_rng_state(),
-            "cuda_rng": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "rng": rng_states(),
         }
         replacing(self.path, lambda partial: torch.save(state, partial))
 
@@ -179,28 +192,29 @@ class _Checkpoint:
         """Load what there is; returns the iteration to go on from."""
         if not self.path.exists():
             return 0
-        state = torch.load(self.path, map_location="cpu", weights_only=True)
+        try:
+            state = torch.load(self.path, map_location="cpu", weights_only=True)
+        except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+            raise ValueError(f"{self.path} is not a complete checkpoint; remove it to start anew") from error
         if state["identity"] != self.identity:
             raise ValueError(f"{self.path} is the checkpoint of another training run; remove it to start anew")
         run.model.load_state_dict(state["model"])
         run.optimizer.load_state_dict(state["optimizer"])
         run.scaler.load_state_dict(state["scaler"])
-        torch.set_rng_state(state["rng"])
-        if state["cuda_rng"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(state["cuda_rng"])
+        set_rng_states(state["rng"])
         return int(state["step"])
 
 
 def _index_batches(
-    dataset: Dataset[Any], samples: Sequence[int], recipe: Recipe, seed: int, first: int
+    dataset: Dataset[Any], samples: Sequence[int], recipe: Recipe, seed: int, first: int, drop_rest: bool
 ) -> Iterator[list[int]]:
-    """Index batches from iteration ``first`` on: epochs in an order that only the seed decides, the short rest dropped."""
+    """Index batches from iteration ``first`` on: epochs in an order that only the seed decides."""
     generator = torch.Generator().manual_seed(seed)
     size = min(recipe.batch_size, len(samples))
     step = 0
     while True:
         order = shuffled(dataset, samples, generator)
-        for start in range(0, len(order) - size + 1, size):
+        for start in range(0, len(order) - size + 1 if drop_rest else len(order), size):
             if step == recipe.iterations:
                 return
             if step >= first:

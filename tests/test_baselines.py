@@ -124,6 +124,16 @@ def test_bad_teacher_and_scrub_move_the_known_poison_away(problem):
             assert divergence(after, before, 1.0).mean() > 0
 
 
+def test_the_grid_is_seeded_without_a_plain_view_too(problem):
+    augmented = dataclasses.replace(problem, plain_set=None)
+    torch.manual_seed(1)
+    one = METHODS["ssd_grid"](augmented)
+    torch.manual_seed(2)
+    state = torch.get_rng_state()
+    assert fingerprint(METHODS["ssd_grid"](augmented).model) == fingerprint(one.model)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_says_where_it_comes_from(name):
     method = METHODS[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from PIL import Image
 
 from potion.attacks import BadNet, LabelSwitch
-from potion.batches import DatasetBatches, fetch
+from potion.batches import DatasetBatches, fetch, shuffled
 from potion.data import (
     DATASETS,
     DiskImages,
@@ -242,6 +243,64 @@ def test_faults_of_files_and_folders(tmp_path):
         load("fashion-mnist", "validation")
     with pytest.raises(ValueError, match="size must be given"):
         load(whole, streamed=True)
+
+
+def test_splits_that_are_not_there_are_refused_and_classes_agree_between_splits(tmp_path):
+    both = tmp_path / "both"
+    write_folder(both / "train", pictures(3), [0, 1, 2])
+    with pytest.raises(FileNotFoundError, match="no test split"):
+        load(both, "test")
+    write_folder(both / "test", pictures(2), [0, 2])
+    test = load(both, "test")
+    assert (test.labels.tolist(), test.classes) == ([0, 2], ("cat", "dog", "owl"))
+    write_folder(both / "test", pictures(1), [0], names=("yak",))
+    with pytest.raises(ValueError, match="yak: there is no such class"):
+        load(both, "test")
+    single = write_parquet(tmp_path / "single.parquet", [png(picture) for picture in pictures(3)], [0, 1, 2])
+    for unsplit in (both / "train", single):
+        with pytest.raises(FileNotFoundError, match="it is all training data"):
+            load(unsplit, "test")
+
+
+def test_one_grey_image_does_not_make_a_set_grey_and_16_bits_keep_their_greys(tmp_path):
+    grey = png(pictures(1)[0, :, :, 0])
+    path = write_parquet(tmp_path / "mixed.parquet", [grey, *(png(picture) for picture in pictures(3))], [0, 1, 2, 0])
+    assert load(path).images.shape == (4, 3, 8, 8)
+    ramp = png(np.arange(64, dtype=np.uint16).reshape(8, 8) * 1024)
+    path = write_parquet(tmp_path / "deep.parquet", [ramp, ramp], [0, 1], names=("a", "b"))
+    assert load(path).images[0].flatten().tolist() == [4 * value for value in range(64)]
+
+
+def test_damaged_parquet_is_named(tmp_path):
+    whole = write_parquet(tmp_path / "a.parquet", [png(picture) for picture in pictures(10)], [0, 1] * 5)
+    content = bytearray(whole.read_bytes())
+    for place in range(4, 200, 7):
+        spoilt = content.copy()
+        spoilt[place] ^= 0xFF
+        (tmp_path / "b.parquet").write_bytes(bytes(spoilt))
+        try:
+            load(tmp_path / "b.parquet")
+        except ValueError as error:
+            assert "b.parquet" in str(error)  # noqa: PT017
+
+
+def test_a_parquet_set_travels_to_other_processes(tmp_path):
+    path = write_parquet(tmp_path / "a.parquet", [png(picture) for picture in pictures(10)], [0, 1] * 5)
+    rows = ParquetRows([path])
+    rows.read(0)
+    assert pickle.loads(pickle.dumps(rows)).read(3) == rows.read(3)
+
+
+def test_repeated_indices_stay_repeated(tmp_path):
+    path = write_parquet(tmp_path / "a.parquet", [png(picture) for picture in pictures(10)], [0, 1] * 5)
+    streamed = load(path, streamed=True, size=8)
+    order = shuffled(streamed, [0, 0, 3, 3, 3], torch.Generator().manual_seed(0))
+    assert sorted(order) == [0, 0, 3, 3, 3]
+
+
+def test_a_target_that_is_no_class_is_refused():
+    with pytest.raises(ValueError, match="target is class 12, but there are 4 classes"):
+        PoisonedSet(images(), BadNet(target=12), [0])
 
 
 def test_images_of_different_sizes_are_brought_to_one(tmp_path):

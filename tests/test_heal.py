@@ -13,8 +13,11 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 import potion
+from potion.attacks import BadNet
 from potion.batches import fetch
+from potion.data import draw_poison
 from potion.fingerprint import fingerprint
+from potion.runtime import generator_for
 from potion.search import search
 
 
@@ -88,10 +91,18 @@ def test_the_same_seed_gives_the_same_patch_and_leaves_the_callers_randomness_al
 def test_the_importances_are_those_of_facts_6_or_of_the_whole_set(case):
     model, data, _ = case
     for retain, rows in (("all", range(200)), ("rest", range(12, 200))):
-        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0)).tolist()
+        order = torch.randperm(len(rows), generator=generator_for("importances", 0)).tolist()
         x, y = data[[rows[place] for place in order]]
         expected = potion.importances(model, oracle.in_batches(x, y, 64))
         torch.testing.assert_close(heal(case, retain=retain, device="cpu").retain, expected)
+
+
+def test_the_order_of_the_samples_is_not_the_draw_of_the_poison():
+    """Both come from one seed; were they one permutation, all the poison would sit in the first batch."""
+    labels = torch.zeros(10_000, dtype=torch.long)
+    poison = set(draw_poison(BadNet(), labels, 200, seed=0))
+    order = torch.randperm(10_000, generator=generator_for("importances", 0))[:512].tolist()
+    assert 2 <= len(poison & set(order)) <= 25  # ten are expected
 
 
 def test_the_search_starts_where_facts_1_says(case):

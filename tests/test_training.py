@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import TensorDataset
 
+from potion.attacks import BadNet
+from potion.data import ImageSet, PoisonedSet, View
 from potion.embedded import new_model
 from potion.fingerprint import fingerprint
 from potion.models import resnet9
@@ -63,7 +68,8 @@ def test_resumed_training_ends_in_the_same_bits(tmp_path, optimizer):
                 raise Killed
             Dies.left -= 1
             x, y = self[indices]
-            return x + 0.1 * torch.randn_like(x), y  # augmentation: the random state must come back, too
+            noise = torch.randn_like(x) + np.random.rand() + random.random()  # augmentation: all states must come back
+            return x + 0.1 * noise, y
 
     generator = torch.Generator().manual_seed(0)
     data = Dies(torch.rand(40, 1, 16, 16, generator=generator), torch.arange(40) % 10)
@@ -74,18 +80,25 @@ def test_resumed_training_ends_in_the_same_bits(tmp_path, optimizer):
         return train(new_model(), data, recipe, seed=3, progress=False, save_every=2, **more)
 
     whole, path = go(), tmp_path / "run.pt"
-    Dies.left = 5
+    Dies.left = 6  # one of them tells the run apart from others
     with pytest.raises(Killed):
         go(checkpoint=path)
     assert path.exists()
-    Dies.left = 5
+    Dies.left = 6
     resumed = go(checkpoint=path)
     assert fingerprint(resumed) == fingerprint(whole)
     assert not path.exists()
-    Dies.left = 5
+    Dies.left = 6
     with pytest.raises(Killed):
         go(checkpoint=path)
     Dies.left = 10**9
+    torch.manual_seed(1)
+    others = Dies(data.tensors[0], (data.tensors[1] + 1) % 10)
+    with pytest.raises(ValueError, match="checkpoint of another training run"):
+        train(new_model(), others, recipe, seed=3, progress=False, checkpoint=path)
+    (tmp_path / "cut.pt").write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=r"cut\.pt is not a complete checkpoint"):
+        go(checkpoint=tmp_path / "cut.pt")
     with pytest.raises(ValueError, match="checkpoint of another training run"):
         train(new_model(), data, recipe, seed=4, progress=False, checkpoint=path)
 
@@ -100,6 +113,47 @@ def test_other_recipes_learn_too(more):
     train(model, data, Recipe(**{"iterations": 60, "batch_size": 20, "lr": 0.05, **more}), progress=False)
     with torch.no_grad():
         assert (model(data.tensors[0]).argmax(1) == labels).float().mean() > 0.9
+
+
+def test_resuming_with_workers_is_exact_where_the_augmentation_is_ours(tmp_path):
+    base = ImageSet(
+        torch.randint(0, 255, (40, 1, 16, 16), dtype=torch.uint8), torch.arange(40) % 10, tuple("abcdefghij")
+    )
+    data = PoisonedSet(base, BadNet(), [3], view=View(padding=2, flip=True))
+    recipe = Recipe(iterations=6, batch_size=16, lr=0.01)
+
+    def go(workers, **more):
+        torch.manual_seed(1)
+        return fingerprint(train(new_model(), data, recipe, progress=False, workers=workers, save_every=2, **more))
+
+    class Killed(Exception):  # noqa: N818
+        pass
+
+    def dies(inputs, outputs, labels):
+        dies.left -= 1
+        if dies.left == 0:
+            raise Killed
+        return torch.nn.functional.cross_entropy(outputs, labels)
+
+    dies.left = 5
+    with pytest.raises(Killed):
+        go(1, checkpoint=tmp_path / "run.pt", objective=dies)
+    assert go(1, checkpoint=tmp_path / "run.pt") == go(0) == go(2)
+
+
+def test_an_epoch_without_dropping_sees_every_sample():
+    seen = []
+
+    class Watched(TensorDataset):
+        def get_batch(self, indices):
+            seen.extend(indices.tolist())
+            return self[indices]
+
+    data = Watched(torch.rand(21, 1, 16, 16), torch.arange(21) % 10)
+    train(new_model(), data, Recipe(iterations=3, batch_size=8), drop_rest=False, progress=False)
+    assert sorted(seen) == list(range(21))
+    with pytest.raises(ValueError, match="nothing to train on"):
+        train(new_model(), data, Recipe(iterations=3), indices=[], progress=False)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: compiling takes minutes on a CPU")

@@ -12,8 +12,8 @@ from torch.utils.data import Dataset
 
 from potion.baselines.distillation import answers, divergence, frozen
 from potion.baselines.problem import Problem, Repair
-from potion.batches import fetch
-from potion.runtime import forked_rng
+from potion.batches import TwoStage, fetch
+from potion.runtime import forked_rng, generator_for
 
 __all__ = ["bad_teacher"]
 
@@ -34,7 +34,7 @@ def bad_teacher(problem: Problem) -> Repair:
     with forked_rng(problem.seed):
         ignorant = frozen(problem.new_model().to(problem.device))
     retained = problem.retained
-    order = torch.randperm(len(retained), generator=torch.Generator().manual_seed(problem.seed)).tolist()
+    order = torch.randperm(len(retained), generator=generator_for("bad teacher", problem.seed)).tolist()
     kept = [retained[place] for place in order[: round(RETAINED_SHARE * len(order))]]
     flagged = _Flagged(problem.train_set, problem.known)
 
@@ -51,10 +51,10 @@ def bad_teacher(problem: Problem) -> Repair:
         weight_decay=0.0,
         warm_up=0.0,
     )
-    return Repair(model=problem.trained(student, recipe, samples, objective=follow, dataset=flagged))
+    return Repair(model=problem.trained(student, recipe, samples, objective=follow, drop_rest=False, dataset=flagged))
 
 
-class _Flagged(Dataset[Any]):
+class _Flagged(TwoStage):
     """The training set with another question in the place of the label: is this sample known to be poison?"""
 
     def __init__(self, dataset: Dataset[Any], known: list[int]) -> None:
@@ -65,7 +65,16 @@ class _Flagged(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.flags)
 
-    def get_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """The samples with their flags."""
-        inputs, _ = fetch(self.dataset, indices.tolist())
-        return inputs, self.flags[indices].to(inputs.device)
+        if isinstance(self.dataset, TwoStage):
+            inputs, _ = self.dataset.raw(indices)
+        else:
+            inputs, _ = fetch(self.dataset, indices.tolist())
+        return inputs, self.flags[indices.cpu()].to(inputs.device)
+
+    def prepare(self, images: Tensor, indices: Tensor) -> Tensor:
+        return self.dataset.prepare(images, indices) if isinstance(self.dataset, TwoStage) else images
+
+    def cheap_order(self, generator: torch.Generator) -> list[int] | None:
+        return self.dataset.cheap_order(generator) if isinstance(self.dataset, TwoStage) else None

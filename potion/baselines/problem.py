@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from potion.batches import DatasetBatches, shuffled
 from potion.importance import importances
-from potion.runtime import copied, forked_rng
+from potion.runtime import copied, forked_rng, generator_for
 from potion.search import PTN
 from potion.training import Recipe, train
 from potion.types import Importances, Status, Step
@@ -70,9 +70,9 @@ class Problem:
 
     def importances(self, model: nn.Module, indices: list[int], kind: str) -> Importances:
         """Importances over some of the training samples, in an order that the seed decides."""
-        order = shuffled(self.train_set, indices, torch.Generator().manual_seed(self.seed))
+        order = shuffled(self.train_set, indices, generator_for("importances", self.seed))
         with forked_rng(self.seed):
-            batches = DatasetBatches(self.train_set, order, self.batch_size, self.workers, self.device)
+            batches = DatasetBatches(self.train_set, order, self.batch_size, self.workers, self.device, self.seed)
             return importances(model, batches, kind)
 
 

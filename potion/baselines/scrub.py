@@ -50,4 +50,4 @@ def scrub(problem: Problem) -> Repair:
 def _epoch(problem: Problem, student: nn.Module, indices: list[int], objective: Objective, epoch: int) -> None:
     batches = math.ceil(len(indices) / problem.recipe.batch_size)
     recipe = replace(problem.recipe, iterations=batches, optimizer="sgd", lr=LR, warm_up=0.0)
-    problem.trained(student, recipe, indices, objective=objective, seed=problem.seed + epoch)
+    problem.trained(student, recipe, indices, objective=objective, drop_rest=False, seed=problem.seed + epoch)

@@ -7,12 +7,14 @@ from typing import Final
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset, Subset
+from torch.utils.data import TensorDataset
 
 from potion.baselines.problem import Problem, Repair
+from potion.batches import DatasetBatches
 from potion.dampening import dampen
 from potion.metrics import accuracy
 from potion.progress import Progress
+from potion.runtime import forked_rng, generator_for
 
 __all__ = ["ssd_grid"]
 
@@ -37,8 +39,7 @@ def ssd_grid(problem: Problem) -> Repair:
     held_out, rest = _split(problem.retained, problem.seed)
     retain = problem.importances(model, rest, "ssd")
     forget = problem.importances(model, problem.known, "ssd")
-    plain = problem.train_set if problem.plain_set is None else problem.plain_set
-    known, validation = Subset(plain, problem.known), Subset(plain, held_out)
+    known, validation = _drawn(problem, problem.known), _drawn(problem, held_out)
     before = accuracy(model, known)
     best, chosen = float("-inf"), (0.0, 0.0)
     grid = list(product(ALPHAS, LAMBDAS))
@@ -56,10 +57,21 @@ def ssd_grid(problem: Problem) -> Repair:
 
 
 def _split(indices: list[int], seed: int) -> tuple[list[int], list[int]]:
-    order = torch.randperm(len(indices), generator=torch.Generator().manual_seed(seed)).tolist()
+    order = torch.randperm(len(indices), generator=generator_for("held out", seed)).tolist()
     count = max(1, round(HELD_OUT * len(indices)))
-    return [indices[place] for place in order[:count]], [indices[place] for place in order[count:]]
+    return sorted(indices[place] for place in order[:count]), sorted(indices[place] for place in order[count:])
 
 
-def _score(model: nn.Module, known: Dataset[object], validation: Dataset[object], before: float) -> float:
+def _drawn(problem: Problem, indices: list[int]) -> TensorDataset:
+    """The samples, read and (where there is no plain view) augmented once: all settings are judged on the same images."""
+    plain = problem.train_set if problem.plain_set is None else problem.plain_set
+    with forked_rng(problem.seed):
+        batches = list(
+            DatasetBatches(plain, indices, problem.batch_size, problem.workers, problem.device, problem.seed)
+        )
+    inputs, labels = zip(*batches, strict=True)
+    return TensorDataset(torch.cat(inputs), torch.cat(labels))
+
+
+def _score(model: nn.Module, known: TensorDataset, validation: TensorDataset, before: float) -> float:
     return ((before - accuracy(model, known)) + accuracy(model, validation)) / 2

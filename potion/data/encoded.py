@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -14,12 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 __all__ = ["Encoded", "FolderFiles", "HubRows", "ParquetRows", "decode", "mode_of"]
 
 SUFFIXES: Final = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+
+
+GREY: Final = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F"}
+UNREADABLE: Final = (pa.ArrowException, OSError, MemoryError)
+"""What pyarrow raises for a damaged file."""
 
 
 class Encoded(ABC):
@@ -66,6 +72,7 @@ class ParquetRows(Encoded):
         self.files, self.allowance = [Path(file) for file in files], allowance
         self._groups: list[_RowGroup] = []
         self._kept: OrderedDict[int, Any] = OrderedDict()
+        self._lock = threading.Lock()
         starts, labels, names = [0], [], None
         for file in self.files:
             opened = _opened(file)
@@ -81,7 +88,9 @@ class ParquetRows(Encoded):
 
     def read(self, index: int) -> bytes:
         place = self._place(index)
-        image = self._column(place)[index - int(self._starts[place])].as_py()
+        with self._lock:  # threads decode side by side, but one at a time reads
+            column = self._column(place)
+        image = column[index - int(self._starts[place])].as_py()
         encoded = image["bytes"] if isinstance(image, dict) else image
         if encoded is None:
             raise ValueError(f"{self.where(index)}: the image is missing")
@@ -100,6 +109,13 @@ class ParquetRows(Encoded):
             order += rows[torch.randperm(len(rows), generator=generator)].tolist()
         return order
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy in another process starts with nothing in memory and a lock of its own."""
+        return {key: value for key, value in vars(self).items() if key not in ("_kept", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _kept=OrderedDict(), _lock=threading.Lock())
+
     def _place(self, index: int) -> int:
         """Which row group a sample lies in."""
         return int(np.searchsorted(self._starts, index, side="right")) - 1
@@ -111,7 +127,7 @@ class ParquetRows(Encoded):
                 self._kept.popitem(last=False)
             try:
                 table = _opened(group.file).read_row_group(group.number, columns=["image"])
-            except (pa.ArrowInvalid, OSError) as error:
+            except UNREADABLE as error:
                 raise ValueError(f"{group.file}, row group {group.number}: cannot be read: {error}") from error
             self._kept[place] = table.column("image").combine_chunks()
         self._kept.move_to_end(place)
@@ -128,7 +144,9 @@ class _RowGroup(NamedTuple):
 def _opened(file: Path) -> Any:
     try:
         opened = pq.ParquetFile(file)
-    except pa.ArrowInvalid as error:
+    except FileNotFoundError:
+        raise
+    except UNREADABLE as error:
         raise ValueError(f"{file}: not a complete parquet file: {error}") from error
     for column in ("image", "label"):
         if column not in opened.schema_arrow.names:
@@ -146,7 +164,10 @@ def _class_names(schema: Any) -> Sequence[str] | None:
 
 
 def _labels_of(opened: Any, file: Path) -> np.ndarray[Any, Any]:
-    column = opened.read(columns=["label"]).column("label")
+    try:
+        column = opened.read(columns=["label"]).column("label")
+    except UNREADABLE as error:
+        raise ValueError(f"{file}: the labels cannot be read: {error}") from error
     if not pa.types.is_integer(column.type):
         raise ValueError(f"{file}: column 'label' must hold integers, it holds {column.type}")
     if column.null_count:
@@ -155,17 +176,22 @@ def _labels_of(opened: Any, file: Path) -> np.ndarray[Any, Any]:
 
 
 class FolderFiles(Encoded):
-    """A folder with one subfolder a class; classes are numbered in the order of their sorted names."""
+    """A folder with one subfolder a class; classes are numbered in the order of their sorted names.
 
-    def __init__(self, folder: Path) -> None:
-        names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    With a ``class_folder``, the training split's, its classes are the ones that count: a test split may lack some.
+    """
+
+    def __init__(self, folder: Path, class_folder: Path | None = None) -> None:
+        names = _subfolders(class_folder or folder)
         if not names:
             raise ValueError(f"{folder}: no subfolders; expected one a class, with its images in it")
+        if unknown := sorted(set(_subfolders(folder)) - set(names)):
+            raise ValueError(f"{folder / unknown[0]}: there is no such class in {class_folder}")
         files = [
             [file for file in sorted((folder / name).rglob("*")) if file.suffix.lower() in SUFFIXES] for name in names
         ]
         for name, found in zip(names, files, strict=True):
-            if not found:
+            if not found and (folder / name).is_dir():
                 raise ValueError(f"{folder / name}: the class has no images ({', '.join(sorted(SUFFIXES))})")
         self.files = [file for found in files for file in found]
         counts = [len(found) for found in files]
@@ -176,6 +202,10 @@ class FolderFiles(Encoded):
 
     def where(self, index: int) -> str:
         return str(self.files[index])
+
+
+def _subfolders(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
 class HubRows(Encoded):
@@ -201,12 +231,13 @@ class HubRows(Encoded):
 
 def decode(encoded: Encoded, index: int, *, mode: str, size: int | None) -> np.ndarray[Any, Any]:
     """One image as uint8 (C, H, W); with ``size``, its middle square, that many pixels wide."""
+    content = encoded.read(index)
     try:
-        with Image.open(io.BytesIO(encoded.read(index))) as image:
+        with Image.open(io.BytesIO(content)) as image:
             if size is not None:
                 image.draft(mode, (size, size))  # a JPEG decoder can leave out what would be thrown away
-            picture = image.convert(mode)
-    except (UnidentifiedImageError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+            picture = _eight_bit(image).convert(mode)
+    except Exception as error:  # a decoder may raise anything at all for damaged bytes
         raise ValueError(f"{encoded.where(index)}: the image cannot be decoded: {error}") from error
     if size is not None and picture.size != (size, size):
         picture = _middle_square(picture, size)
@@ -214,13 +245,26 @@ def decode(encoded: Encoded, index: int, *, mode: str, size: int | None) -> np.n
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
-def mode_of(encoded: Encoded, index: int = 0) -> str:
-    """``"L"`` where the image is a grey one, else ``"RGB"``."""
-    try:
-        with Image.open(io.BytesIO(encoded.read(index))) as image:
-            return "L" if image.mode in ("1", "L", "I", "I;16", "F") else "RGB"
-    except (UnidentifiedImageError, OSError, SyntaxError) as error:
-        raise ValueError(f"{encoded.where(index)}: the image cannot be decoded: {error}") from error
+def mode_of(encoded: Encoded, looks: int = 32) -> str:
+    """``"L"`` where all the images looked at, spread over the set, are grey ones, else ``"RGB"``."""
+    for index in sorted({round(place * (len(encoded) - 1) / looks) for place in range(looks + 1)}):
+        content = encoded.read(index)
+        try:
+            with Image.open(io.BytesIO(content)) as image:
+                if image.mode not in GREY:
+                    return "RGB"
+        except Exception as error:  # a decoder may raise anything at all for damaged bytes
+            raise ValueError(f"{encoded.where(index)}: the image cannot be decoded: {error}") from error
+    return "L"
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """16-bit grey values scaled down; Pillow's own conversion would cut them off at 255."""
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise ValueError(f"pixels of mode {image.mode!r} have no known range; store 8 or 16 bits")
+    return image
 
 
 def _middle_square(picture: Image.Image, size: int) -> Image.Image:

@@ -62,7 +62,9 @@ def load(
         size, streamed = size or named.size, named.streamed if streamed is None else streamed
     elif Path(source).exists():
         encoded = _from_path(Path(source), split)
-    elif str(source).count("/") == 1 and not str(source).startswith((".", "/", "~")):
+    elif (
+        str(source).count("/") == 1 and not str(source).startswith((".", "/", "~")) and not Path(source).parent.exists()
+    ):
         encoded = _from_hub(str(source), split)
     else:
         raise FileNotFoundError(f"no dataset {str(source)!r}: neither a path nor one of {', '.join(DATASETS)}")
@@ -74,21 +76,24 @@ def load(
 
 
 def _from_path(path: Path, split: str) -> Encoded:
-    if path.is_file():
-        return ParquetRows([path])
-    for name in ("train",) if split == "train" else ("test", "validation", "val", "valid"):
-        if list(path.glob(f"{name}*.parquet")) or (path / name).is_dir():
+    names = {"train": ("train",), "test": ("test", "validation", "val", "valid")}
+    for name in names[split]:
+        if path.is_dir() and (list(path.glob(f"{name}*.parquet")) or (path / name).is_dir()):
             return _from_folder(path, name)
-    if any(path.glob("*.parquet")):
-        raise FileNotFoundError(f"{path}: no parquet file whose name begins with the split {split!r}")
-    return FolderFiles(path)
+    others = [name for each in names.values() for name in each if (path / name).is_dir()]
+    if others or (path.is_dir() and any(path.glob("*.parquet"))):
+        raise FileNotFoundError(f"{path}: no {split} split (looked for {', '.join(names[split])})")
+    if split == "test":
+        raise FileNotFoundError(f"{path} has no splits, it is all training data; give the path of the test data itself")
+    return ParquetRows([path]) if path.is_file() else FolderFiles(path)
 
 
 def _from_folder(folder: Path, split: str) -> Encoded:
     if files := sorted(folder.glob(f"{split}*.parquet")):
         return ParquetRows(files)
     if (folder / split).is_dir():
-        return FolderFiles(folder / split)
+        train = folder / "train"
+        return FolderFiles(folder / split, class_folder=train if train.is_dir() else None)
     raise FileNotFoundError(f"{folder}: neither {split}*.parquet nor a folder {split} in it")
 
 

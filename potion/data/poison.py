@@ -27,6 +27,8 @@ class PoisonedSet(TwoStage):
     ) -> None:
         self.base, self.attack, self.view, self.baked = base, attack, view or View(), baked
         self.poisoned = list(poisoned)
+        if attack.target >= len(base.classes):
+            raise ValueError(f"the attack's target is class {attack.target}, but there are {len(base.classes)} classes")
         self._is_poisoned = torch.zeros(len(base), dtype=torch.bool)
         self._is_poisoned[torch.as_tensor(self.poisoned, dtype=torch.long)] = True
         device = base.labels.device
