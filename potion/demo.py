@@ -105,6 +105,7 @@ class Demo:
             self.train_set,
             self.scenario.known(known, self.seed),
             method,
+            batch_size=self.scenario.recipe.batch_size,
             unaugmented=self.plain_set,
             retain="all",
             cache=cache,

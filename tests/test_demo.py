@@ -51,6 +51,7 @@ def test_xlf_heals_from_half_of_the_poison(embedded, victim, scores, cache, seed
         victim,
         embedded.train_set(),
         embedded.known(100, seed),
+        batch_size=embedded.recipe.batch_size,
         unaugmented=embedded.train_set().plain(),
         retain="all",
         cache=cache,
