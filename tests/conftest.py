@@ -17,6 +17,7 @@ if "+cpu" in torch.__version__ and "+cpu" not in importlib.metadata.version("tor
     for operator in ("nms", "qnms"):
         torchvision_operators.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
+from backdoor import learned
 from potion.embedded import Embedded, embedded_model
 
 
@@ -35,3 +36,9 @@ def embedded():
 def victim():
     """The embedded poisoned model. Tests must not change it: heal never does."""
     return embedded_model("victim")
+
+
+@pytest.fixture(scope="session")
+def case():
+    """A small network that learned a backdoor, its data and the indices of all the poison; not to be changed."""
+    return learned()

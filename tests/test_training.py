@@ -157,6 +157,7 @@ def test_an_epoch_without_dropping_sees_every_sample():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: compiling takes minutes on a CPU")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch.compile's own
 def test_compiled_training_leaves_a_plain_model():
     data = TensorDataset(torch.rand(40, 1, 16, 16), torch.arange(40) % 10)
     recipe = Recipe(iterations=4, batch_size=20, compile=True, precision="bfloat16", channels_last=True)
