@@ -93,7 +93,8 @@ def train(
     :param objective: what to minimise; by default the cross-entropy with the labels in the data.
     :param drop_rest: leave out the short rest of each epoch, so that all batches are of one size; where every sample of
         an epoch is to be seen, do not.
-    :param seed: decides the order of the samples and the augmentation; the model brings its own initial weights.
+    :param seed: decides the order of the samples and the augmentation; the model brings its own initial weights. Take
+        another one than for :func:`potion.data.draw_poison`, or the first epoch begins with the poison.
     :param workers: processes that load samples, for sets that stream from disk.
     :param checkpoint: a file that is written every ``save_every`` iterations; where it is there already, training goes on
         from it, on a CPU to the same bits as without the interruption (unless the dataset itself draws random numbers in
