@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Literal
 
 from safetensors.torch import load_model
@@ -14,6 +13,7 @@ from torch import nn
 
 from potion.attacks import BadNet
 from potion.data import ImageSet, ParquetRows, PoisonedSet, View, draw_poison, known_share
+from potion.data.load import ASSETS
 from potion.models import resnet9
 from potion.runtime import set_layout
 from potion.training import Recipe
@@ -21,7 +21,6 @@ from potion.training import Recipe
 __all__ = ["ASSETS", "Embedded", "embedded_model"]
 
 RECIPE: Final = Recipe(iterations=1500, batch_size=256, lr=0.05, channels_last=True)
-ASSETS: Final = Path(__file__).parent / "assets"
 Checkpoint = Literal["victim", "retrain_half", "retrain_clean"]
 
 

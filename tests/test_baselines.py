@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import re
 
 import pytest
 import torch
-from torch import nn
 
 import potion
 from potion.attacks import BadNet
@@ -114,16 +114,6 @@ def test_the_divergence_is_the_kullback_leibler_divergence():
     assert divergence(teacher, teacher, 4.0).abs().max() < 1e-6
 
 
-def test_bad_teacher_and_scrub_move_the_known_poison_away(problem):
-    """With a recipe strong enough to see it: the student's answers on S_f leave those of the victim."""
-    inputs, _ = problem.plain_set.get_batch(torch.tensor(problem.known))
-    with torch.no_grad():
-        before = problem.model(inputs)
-        for name in ("scrub", "bad_teacher"):
-            after = METHODS[name](problem).model(inputs)
-            assert divergence(after, before, 1.0).mean() > 0
-
-
 def test_the_grid_is_seeded_without_a_plain_view_too(problem):
     augmented = dataclasses.replace(problem, plain_set=None)
     torch.manual_seed(1)
@@ -134,11 +124,6 @@ def test_the_grid_is_seeded_without_a_plain_view_too(problem):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_says_where_it_comes_from(name):
-    method = METHODS[name]
-    text = inspect.getdoc(getattr(method, "func", method)) or inspect.getdoc(
-        inspect.getmodule(getattr(method, "func", method))
-    )
-    assert text
-    assert isinstance(new_model(), nn.Module)
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - SEARCHING - {"none"}))
+def test_every_baseline_cites_its_source(name):
+    assert re.search(r"\(.*(19|20)\d\d.*\)", inspect.getdoc(METHODS[name])), "a citation with its year"

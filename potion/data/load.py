@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from potion.data.encoded import Encoded, FolderFiles, HubRows, ParquetRows
 from potion.data.images import DiskImages, Images, ImageSet
 
-__all__ = ["DATASETS", "load"]
+__all__ = ["ASSETS", "DATASETS", "load"]
 
 ASSETS: Final = Path(__file__).parent.parent / "assets"
 

@@ -16,8 +16,10 @@ class Normalize(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+    def __init__(self, mean: Sequence[float], std: Sequence[float], channels: int = 3) -> None:
         super().__init__()
+        if len(mean) != channels or len(std) != channels:
+            raise ValueError(f"mean and std need one value for each of the {channels} channels, got {mean} and {std}")
         self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1))
 

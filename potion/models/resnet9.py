@@ -43,10 +43,8 @@ def resnet9(
     std: tuple[float, ...] = (0.2470, 0.2435, 0.2616),
 ) -> nn.Sequential:
     """ResNet-9 over [0, 1] pixels; ``width`` is the number of channels after the first convolution (64 in the paper)."""
-    if len(mean) != channels or len(std) != channels:
-        raise ValueError(f"mean and std need one value for each of the {channels} channels, got {mean} and {std}")
     return nn.Sequential(
-        Normalize(mean, std),
+        Normalize(mean, std, channels),
         _conv(channels, width),
         _conv(width, 2 * width, kernel=5, stride=2),
         _residual(2 * width),

@@ -43,7 +43,7 @@ def timm_model(
         _load_strictly(model, weights)
     model.reset_classifier(classes)
     statistics = model.pretrained_cfg
-    return nn.Sequential(Normalize(statistics["mean"], statistics["std"]), model)
+    return nn.Sequential(Normalize(statistics["mean"], statistics["std"], len(statistics["mean"])), model)
 
 
 def vit(classes: int = 10, **settings: Any) -> nn.Sequential:

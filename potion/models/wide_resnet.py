@@ -42,9 +42,7 @@ def wide_resnet(
     """A wide ResNet over [0, 1] pixels of 32x32 images: three groups of (depth - 4) / 6 blocks, average pool 8."""
     if depth < 10 or (depth - 4) % 6:
         raise ValueError(f"depth must be 6 n + 4, at least 10, got {depth}")
-    if len(mean) != channels or len(std) != channels:
-        raise ValueError(f"mean and std need one value for each of the {channels} channels, got {mean} and {std}")
-    layers: list[nn.Module] = [Normalize(mean, std), nn.Conv2d(channels, 16, 3, padding=1)]
+    layers: list[nn.Module] = [Normalize(mean, std, channels), nn.Conv2d(channels, 16, 3, padding=1)]
     inputs = 16
     for outputs, stride in ((16 * widen, 1), (32 * widen, 2), (64 * widen, 2)):
         for block in range((depth - 4) // 6):
