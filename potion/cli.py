@@ -1,14 +1,16 @@
-"""The command line: potion demo | attacks | version."""
+"""The command line: potion demo | attacks | bench | version."""
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from potion.bench.commands import app as bench
+from potion.terminal import Json, Quiet, fail
 
 if TYPE_CHECKING:
     from potion.demo import Demo, Row
@@ -24,7 +26,8 @@ app = typer.Typer(
     epilog="Start with [bold]potion demo[/bold]: it needs no data, no GPU and about a minute.",
 )
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors (and the JSON, with --json).")]
+
+app.add_typer(bench, name="bench")
 
 
 @app.callback()
@@ -44,7 +47,7 @@ def version() -> None:
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the healed weights, patch, JSON and picture.")] = Path("demo"),
     seed: Annotated[int, typer.Option(min=0, help="Which of the 200 poisoned samples are known.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON instead of the table.")] = False,
+    as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Heal the embedded victim with SSD, LF and XLF, from 100, 20 and 1 known poisoned samples.
@@ -62,7 +65,7 @@ def demo(
     try:
         folder = writable_folder(out)
     except OSError as error:
-        _fail(str(error))
+        fail(str(error))
     from potion.demo import Demo
 
     run = Demo(seed, progress=not quiet)
@@ -91,9 +94,9 @@ def attacks(
         picture = example_image() if image is None else read_image(image)
         replacing(out, lambda partial: draw_attacks(partial, picture))
     except (OSError, ValueError) as error:
-        _fail(str(error))
+        fail(str(error))
     except ModuleNotFoundError:
-        _fail("pictures need matplotlib: pip install 'potion[bench]'")
+        fail("pictures need matplotlib: pip install 'potion[bench]'")
     if not quiet:
         typer.echo(f"written: {out}")
 
@@ -140,12 +143,6 @@ def _cell(key: str, value: object) -> str:
     if isinstance(value, float):
         return f"{value:+.2f}" if key == "damage" else f"{value:.1f}"
     return str(value)
-
-
-def _fail(message: str) -> NoReturn:
-    """One clear sentence on stderr, exit code 2."""
-    typer.echo(f"potion: {message}", err=True)
-    sys.exit(2)
 
 
 def main() -> None:

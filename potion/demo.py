@@ -13,13 +13,12 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import Subset
 
-from potion.dampening import dampen
 from potion.embedded import Embedded, embedded_model
 from potion.files import replacing, write_json
 from potion.heal import heal
 from potion.metrics import Scores, accuracy, damage, evaluate, healed
 from potion.result import HealResult
-from potion.search import alpha_at
+from potion.tradeoff import around, tradeoff
 
 __all__ = ["Demo", "Row", "draw_tradeoff"]
 
@@ -72,16 +71,12 @@ class Demo:
         """Accuracy on the known poison and on clean data against s: up to the stop of the search and well beyond it."""
         result = self.results[HEADLINE]
         known = Subset(self.plain_set, self.scenario.known(HEADLINE[1], self.seed))
-        first, last = result.trace[0].s, 100 * result.trace[-1].s
-        found = []
-        for k in range(points):
-            s = first * (last / first) ** (k / (points - 1))
-            patch = dampen(self.victim, result.retain, result.forget, alpha_at(result.retain, result.forget, s))
-            patch.apply(self.victim)
-            scores = {"known": accuracy(self.victim, known), "clean": accuracy(self.victim, self.scenario.test)}
-            patch.revert(self.victim)
-            found.append({"s": s, "weights": patch.count, **scores})
-        return found
+
+        def score(model: nn.Module) -> dict[str, float]:
+            return {"known": accuracy(model, known), "clean": accuracy(model, self.scenario.test)}
+
+        curve = tradeoff(self.victim, result, around(result, points), score)
+        return [{"s": point.s, "weights": point.weights, **scores} for point, scores in curve]
 
     def save(self, folder: Path, rows: list[Row]) -> list[Path]:
         """Write the headline's weights, patch and trade-off curve, and everything as JSON; returns the files."""

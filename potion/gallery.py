@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch.nn.functional import interpolate
 from potion.attacks import ATTACKS, BadNet, LabelSwitch, MovingPatch
 from potion.data import load
 
-__all__ = ["draw_attacks", "example_image", "read_image"]
+__all__ = ["attacks_figure", "draw_attacks", "example_image", "read_image"]
 
 
 def example_image(size: int = 224) -> Tensor:
@@ -34,8 +35,8 @@ def read_image(path: Path, size: int = 224) -> Tensor:
     return torch.from_numpy(np.array(square)).permute(2, 0, 1)[None].float() / 255
 
 
-def draw_attacks(path: Path, image: Tensor) -> None:
-    """Write the figure. Patches are drawn large enough to be seen: 1/14 of the width, where the benchmark has 3 pixels."""
+def attacks_figure(image: Tensor) -> Any:
+    """The figure. Patches are drawn large enough to be seen: 1/14 of the width, where the benchmark has 3 pixels."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -59,7 +60,12 @@ def draw_attacks(path: Path, image: Tensor) -> None:
         axes.imshow(picture[0].permute(1, 2, 0).numpy())
         axes.set_title(title, fontsize=10)
         axes.axis("off")
-    figure.savefig(path, format="png", dpi=120)
+    return figure
+
+
+def draw_attacks(path: Path, image: Tensor) -> None:
+    """Write the figure as PNG."""
+    attacks_figure(image).savefig(path, format="png", dpi=120)
 
 
 def _settings(attack: object) -> str:

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from potion.attacks import Attack
 from potion.batches import DatasetBatches
-from potion.forward import logits
+from potion.forward import logits, placement
 
 __all__ = ["Scores", "accuracy", "damage", "evaluate", "healed", "predict", "wilson"]
 
@@ -28,10 +28,12 @@ class Scores:
     attack_success_rate: float
 
 
-def evaluate(model: nn.Module, test_set: Dataset[Any], attack: Attack, *, batch_size: int = 512) -> Scores:
+def evaluate(
+    model: nn.Module, test_set: Dataset[Any], attack: Attack, *, batch_size: int = 512, workers: int = 0
+) -> Scores:
     """Score ``model`` on clean test images of [0, 1] pixels and on the same images with the trigger on all of them."""
-    predicted, truth = predict(model, test_set, batch_size=batch_size)
-    fired, _ = predict(model, test_set, attack, batch_size=batch_size)
+    predicted, truth = predict(model, test_set, batch_size=batch_size, workers=workers)
+    fired, _ = predict(model, test_set, attack, batch_size=batch_size, workers=workers)
     wanted = attack.relabel(truth, torch.arange(len(truth)))
     return Scores(
         clean_accuracy=_percent(predicted == truth),
@@ -48,9 +50,12 @@ def accuracy(model: nn.Module, dataset: Dataset[Any], *, batch_size: int = 512) 
 
 @torch.no_grad()
 def predict(
-    model: nn.Module, dataset: Dataset[Any], attack: Attack | None = None, *, batch_size: int = 512
+    model: nn.Module, dataset: Dataset[Any], attack: Attack | None = None, *, batch_size: int = 512, workers: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Predicted classes and the labels in the data, with the trigger pasted on every image where an attack is given."""
+    """Predicted classes and the labels in the data, with the trigger pasted on every image where an attack is given.
+
+    ``workers`` are processes that load samples, for datasets that decode files.
+    """
     count = len(dataset)  # type: ignore[arg-type]
     if count == 0:
         raise ValueError("the dataset to score on is empty")
@@ -59,7 +64,7 @@ def predict(
     truth: list[Tensor] = []
     try:
         model.eval()
-        for inputs, labels in DatasetBatches(dataset, range(count), batch_size):
+        for inputs, labels in DatasetBatches(dataset, range(count), batch_size, workers, placement(model)[0]):
             seen = sum(len(batch) for batch in truth)
             indices = torch.arange(seen, seen + len(labels), device=inputs.device)
             shown = inputs if attack is None else attack(inputs, indices)

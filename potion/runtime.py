@@ -20,6 +20,7 @@ __all__ = [
     "generator_for",
     "plain_arithmetic",
     "rng_states",
+    "seed_for",
     "set_layout",
     "set_rng_states",
     "synchronize",
@@ -60,10 +61,15 @@ def copied(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, {id(value): value.detach().clone() for value in computed})
 
 
-def generator_for(purpose: str, seed: int) -> torch.Generator:
-    """A generator of its own for each purpose: two things drawn from one seed must not be the same permutation."""
+def seed_for(purpose: str, seed: int) -> int:
+    """A seed of its own for each purpose: two things drawn from one seed must not be the same permutation."""
     digest = hashlib.sha256(f"{purpose}:{seed}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def generator_for(purpose: str, seed: int) -> torch.Generator:
+    """A generator that starts from :func:`seed_for`."""
+    return torch.Generator().manual_seed(seed_for(purpose, seed))
 
 
 @contextmanager

@@ -23,13 +23,17 @@ from potion.fingerprint import add_tensor, fingerprint
 from potion.progress import Progress
 from potion.runtime import forked_rng, rng_states, set_layout, set_rng_states
 
-__all__ = ["Objective", "Recipe", "learning_rate", "train"]
+__all__ = ["Objective", "Recipe", "Stopped", "learning_rate", "train"]
 
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(inputs, logits, labels) -> the loss of a batch."""
 
 Optimizer = Literal["sgd", "adamw"]
 Precision = Literal["float32", "bfloat16", "float16"]
+
+
+class Stopped(Exception):  # noqa: N818 (nothing went wrong)
+    """A training was asked to stop before its end; its checkpoint is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +91,7 @@ def train(
     workers: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     save_every: int = 500,
+    between: Callable[[int], bool] | None = None,
 ) -> nn.Module:
     """Train ``model`` in place on the samples ``indices`` of ``dataset`` (default: all); the last iterate is kept.
 
@@ -99,6 +104,8 @@ def train(
     :param checkpoint: a file that is written every ``save_every`` iterations; where it is there already, training goes on
         from it, on a CPU to the same bits as without the interruption (unless the dataset itself draws random numbers in
         worker processes). It is removed at the end.
+    :param between: called between the iterations with how many are done. Where it returns true, training writes its
+        checkpoint, if it has one, and raises :class:`Stopped`.
     """
     samples = list(range(len(dataset))) if indices is None else list(indices)  # type: ignore[arg-type]
     if not samples:
@@ -117,8 +124,11 @@ def train(
             if bars.shown and step % 20 == 0:
                 speed = (step - first + 1) * len(labels) / (time.perf_counter() - begin)
                 bars.note(f"training, {100 * int(hits) / len(labels):.0f} % right, {speed:,.0f} images/s")
-            if state is not None and (step + 1) % save_every == 0:
+            stop = between is not None and step + 1 < recipe.iterations and between(step + 1)
+            if state is not None and (stop or (step + 1) % save_every == 0):
                 state.save(run, step + 1)
+            if stop:
+                raise Stopped(f"stopped after {step + 1} of {recipe.iterations} iterations")
     if state is not None:
         state.path.unlink(missing_ok=True)
     set_layout(model, channels_last=False)

@@ -14,7 +14,8 @@ PACKAGE = Path(__file__).parent.parent / "potion"
 ORDER = [
     *("version", "types", "files", "runtime", "fingerprint", "progress", "forward", "batches"),
     *("importance", "patch", "dampening", "ranking", "cursor", "search", "cache", "validation", "result", "heal"),
-    *("attacks", "metrics", "data", "models", "training", "baselines", "embedded", "gallery", "demo", "cli"),
+    *("attacks", "metrics", "data", "models", "training", "baselines", "embedded", "gallery", "tradeoff"),
+    *("demo", "terminal", "bench", "cli"),
 ]
 
 

@@ -64,7 +64,7 @@ def test_none_does_nothing_and_xlf_heals(problem):
     assert fingerprint(METHODS["none"](problem).model) == fingerprint(problem.model)
     repair = METHODS["xlf"](problem)
     assert repair.status is potion.Status.HEALED
-    assert len(repair.trace) >= 1
+    assert len(repair.result.trace) >= 1
 
 
 def test_the_grid_is_facts_13_and_keeps_the_best(problem, monkeypatch):

@@ -14,10 +14,11 @@ from torch.utils.data import Dataset
 
 from potion.batches import DatasetBatches, shuffled
 from potion.importance import importances
+from potion.result import HealResult
 from potion.runtime import copied, forked_rng, generator_for
 from potion.search import PTN
 from potion.training import Recipe, train
-from potion.types import Importances, Status, Step
+from potion.types import Importances, Status
 
 __all__ = ["Method", "Problem", "Repair"]
 
@@ -78,12 +79,16 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Repair:
-    """What a method returns; ``status`` and ``trace`` are for those that search."""
+    """What a method returns; ``result`` is for those that search: the whole story, with status, trace and importances."""
 
     model: nn.Module
-    status: Status | None = None
-    trace: list[Step] = field(default_factory=list)
+    result: HealResult | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def status(self) -> Status | None:
+        """How the search ended, where there was one."""
+        return None if self.result is None else self.result.status
 
 
 Method = Callable[[Problem], Repair]

@@ -27,8 +27,11 @@ def _heal(problem: Problem, *, method: str) -> Repair:
         cache=problem.cache,
         workers=problem.workers,
     )
-    notes = {"weights_changed": result.patch.count, "timings": result.timings, "summary": result.summary()}
-    return Repair(model=result.model.to(problem.device), status=result.status, trace=result.trace, notes=notes)
+    return Repair(
+        model=result.model.to(problem.device),
+        result=result,
+        notes={"weights_changed": result.patch.count, "summary": result.summary()},
+    )
 
 
 PTN_METHODS: Final[dict[str, Method]] = {kind: partial(_heal, method=kind) for kind in KINDS}

@@ -94,6 +94,8 @@ def _from_folder(folder: Path, split: str) -> Encoded:
     if (folder / split).is_dir():
         train = folder / "train"
         return FolderFiles(folder / split, class_folder=train if train.is_dir() else None)
+    if split == "validation" and (folder / "val").is_dir():  # as ImageNet unpacks
+        return _from_folder(folder, "val")
     raise FileNotFoundError(f"{folder}: neither {split}*.parquet nor a folder {split} in it")
 
 

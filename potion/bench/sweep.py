@@ -1,0 +1,109 @@
+"""What other settings of the search would have given, without computing importances or searching again for each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from potion.baselines import Problem
+from potion.batches import fetch
+from potion.bench.suite import Sweep
+from potion.metrics import Scores, accuracy
+from potion.result import HealResult
+from potion.search import Outcome, search
+from potion.tradeoff import around, repaired, tradeoff
+from potion.types import Status, Step
+
+__all__ = ["stopped_at", "swept"]
+
+MAX_STEPS: Final = 20_000
+"""Fine steps need many; a search ends by itself where nothing changes any more."""
+
+
+def swept(
+    sweep: Sweep,
+    problem: Problem,
+    result: HealResult,
+    score: Callable[[nn.Module], Scores],
+    grade: Callable[[Scores], dict[str, float]],
+) -> dict[str, Any]:
+    """``points``, one for each rho and step of the sweep, and a ``curve`` over s; both empty where nothing was searched.
+
+    One search for each step size, at the smallest rho, holds the answers for all larger ones: a search at a larger rho
+    walks the same grid and stops earlier.
+    """
+    if not result.retain:
+        return {"points": [], "curve": []}
+    known = _known(problem)
+    model = problem.copied()
+    scored: dict[float | None, dict[str, float]] = {None: grade(score(model))}
+    points = []
+    for step in sweep.step or (result.search.step,):
+        begin = time.perf_counter()
+        settings = replace(result.search, rho=min(sweep.rho, default=result.search.rho), step=step, max_steps=MAX_STEPS)
+        outcome = _searched(problem, result, known, settings)
+        each = (time.perf_counter() - begin) / len(outcome.trace)
+        for rho in sweep.rho or (result.search.rho,):
+            stop = stopped_at(outcome.trace, rho, result.known_accuracy)
+            alpha = None if stop is None else stop.alpha
+            if alpha is not None and alpha not in scored:
+                scored[alpha] = grade(repaired(model, result, alpha, score)[1])
+            steps = len(outcome.trace) if stop is None else outcome.trace.index(stop) + 1
+            points.append(
+                {
+                    "rho": rho,
+                    "step": step,
+                    "status": (outcome.status if stop is None else Status.HEALED).value,
+                    "steps": steps,
+                    "search_seconds": steps * each,
+                    "chosen": None if stop is None else asdict(stop),
+                    **scored[alpha],
+                }
+            )
+    return {"points": points, "curve": _curve(sweep.curve, model, result, known, score, grade)}
+
+
+def stopped_at(trace: list[Step], rho: float, before: float) -> Step | None:
+    """Where a sequential search with that rho would have stopped: the first step at or below the threshold."""
+    return next((step for step in trace if step.known_accuracy <= rho * before + 1e-9), None)
+
+
+def _searched(problem: Problem, result: HealResult, known: TensorDataset, settings: Any) -> Outcome:
+    model = problem.copied()
+    return search(
+        model,
+        result.retain,
+        result.forget,
+        lambda: accuracy(model, known) / 100,
+        before=result.known_accuracy,
+        share=len(problem.known) / problem.size,
+        settings=replace(settings, strategy="sequential"),
+    )
+
+
+def _curve(
+    points: int,
+    model: nn.Module,
+    result: HealResult,
+    known: TensorDataset,
+    score: Callable[[nn.Module], Scores],
+    grade: Callable[[Scores], dict[str, float]],
+) -> list[dict[str, float]]:
+    if not points:
+        return []
+
+    def both(repaired_model: nn.Module) -> dict[str, float]:
+        return {"known_accuracy": accuracy(repaired_model, known) / 100, **grade(score(repaired_model))}
+
+    return [{**point._asdict(), **found} for point, found in tradeoff(model, result, around(result, points), both)]
+
+
+def _known(problem: Problem) -> TensorDataset:
+    """The known poison as the search saw it, on the device."""
+    plain = problem.train_set if problem.plain_set is None else problem.plain_set
+    return TensorDataset(*fetch(plain, problem.known, problem.device))

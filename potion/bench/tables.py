@@ -1,0 +1,236 @@
+"""Tables: ours beside the published values, from result files alone, every mean over the same cells.
+
+A cell is one scenario (suite, attack, |S_m|, |S_f|). Seeds are averaged inside a cell; mean and sample standard deviation
+are then taken over the cells, as in the paper. A row that lacks cells shows what it has in brackets and no difference,
+because its mean is over something else; what would fill it is written below the table.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Final
+
+from potion.bench.plan import Run, plan
+from potion.bench.results import Results
+from potion.bench.suite import load_suite
+
+__all__ = ["GROUPS", "MEASURES", "NAMES", "Average", "Row", "Spec", "Table", "make", "paper_tables", "suite_table"]
+
+MEASURES: Final = ("healed", "damage")
+GROUPS: Final[dict[str, tuple[str, Callable[[Run], bool]]]] = {
+    "shares": ("10 % to 100 % known", lambda run: run.known > 1 and 10 * run.known >= run.poisoned),
+    "one": ("one known", lambda run: run.known == 1),
+    "all": ("all known", lambda run: run.known == run.poisoned),
+    "every": ("every share", lambda run: True),
+}
+NAMES: Final = {
+    "xlf": "XLF + PTN", "lf": "LF + PTN", "ssd": "SSD + PTN", "ssd_grid": "SSD (grid)", "assd": "SSD (adaptive)",
+    "retrain": "EU (retrain)", "finetune": "CF (fine-tune)", "scrub": "SCRUB", "bad_teacher": "Bad Teacher",
+    "none": "None", "antidote": "Antidote",
+}  # fmt: skip
+Cell = tuple[str, str, int, int]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A table to make: which suites and groups of columns, and rows of published values (healed, std, damage, std, ...)."""
+
+    name: str
+    title: str
+    suites: tuple[str, ...]
+    groups: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[float, ...]], ...]
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Average:
+    """Ours for one measure: over ``found`` of ``wanted`` cells; ``published`` is the paper's mean and deviation."""
+
+    mean: float | None
+    std: float | None
+    found: int
+    wanted: int
+    published: tuple[float, float] | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the mean is over all cells, and so may be compared."""
+        return self.found == self.wanted > 0
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the published mean."""
+        if self.mean is None or self.published is None or not self.complete:
+            return None
+        return self.mean - self.published[0]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method: ``averages`` in the order of groups and measures; ``seeds`` is how many each cell has at least."""
+
+    method: str
+    averages: tuple[Average, ...]
+    seeds: int
+
+    @property
+    def name(self) -> str:
+        """The method as people call it."""
+        method, _, step = self.method.partition("@")
+        return NAMES.get(method, method) + (f", step {step}" if step else "")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A finished table; ``missing`` holds, for each row that lacks cells, what would fill it."""
+
+    spec: Spec
+    rows: tuple[Row, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def published(self) -> bool:
+        """Whether the paper has such a table."""
+        return bool(self.spec.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table, ready for JSON."""
+        return asdict(self)
+
+
+def paper_tables() -> list[Spec]:
+    """The tables of the paper."""
+    content = tomllib.loads((Path(__file__).parent / "published.toml").read_text())
+    return [
+        Spec(
+            name=name,
+            title=each["title"],
+            suites=tuple(each["suites"]),
+            groups=tuple(each["groups"]),
+            rows=tuple((row[0], tuple(row[1:])) for row in each["rows"]),
+            label=each["label"],
+        )
+        for name, each in content.items()
+    ]
+
+
+def tables_for(suites: Sequence[str], *, everything: bool) -> list[Spec]:
+    """The paper's tables that some suites belong to, or all of them, and a table for each suite that is in none."""
+    paper = [spec for spec in paper_tables() if everything or set(spec.suites) & set(suites)]
+    covered = {source for spec in paper for source in spec.suites}
+    return paper + [suite_table(source) for source in suites if source not in covered]
+
+
+def suite_table(source: str) -> Spec:
+    """A table of any suite, anybody's own too, without published values."""
+    suite = load_suite(source)
+    runs = plan(suite)
+    groups = [group for group in ("shares", "one") if any(GROUPS[group][1](run) for run in runs)]
+    return Spec(suite.name, suite.title, (source,), tuple(groups or ["every"]), ())
+
+
+def make(spec: Spec, folder: Path) -> Table:
+    """Fill a table from the result files in a folder."""
+    runs = [run for source in spec.suites for run in _runs(source)]
+    results = Results.of(folder, runs)
+    cells: dict[str, list[Cell]] = {group: [] for group in spec.groups}
+    for run in runs:
+        for group in spec.groups:
+            if run.known and GROUPS[group][1](run) and _cell(run) not in cells[group]:
+                cells[group].append(_cell(run))
+    published = dict(spec.rows)
+    steps = any("@" in method for method in published)
+    extra = [] if steps else list(dict.fromkeys(run.method for run in runs if results.has(run)))
+    rows, missing = [], []
+    for method in dict.fromkeys([*published, *extra]):
+        row = _row(method, spec, cells, _values(method, runs, results, cells), published.get(method, ()))
+        rows.append(row)
+        missing += _missing(row, spec, runs, results)
+    return Table(spec, tuple(rows), tuple(missing))
+
+
+def _row(
+    method: str,
+    spec: Spec,
+    cells: dict[str, list[Cell]],
+    values: dict[Cell, list[dict[str, float]]],
+    paper: Sequence[float],
+) -> Row:
+    averages = []
+    pairs = iter(zip(paper[::2], paper[1::2], strict=True))
+    for group in spec.groups:
+        for measure in MEASURES:
+            found = [fmean(each[measure] for each in values[cell]) for cell in cells[group] if values[cell]]
+            averages.append(
+                Average(
+                    mean=fmean(found) if found else None,
+                    std=stdev(found) if len(found) > 1 else None,
+                    found=len(found),
+                    wanted=len(cells[group]),
+                    published=next(pairs, None),
+                )
+            )
+    here = [len(values[cell]) for group in spec.groups for cell in cells[group] if values[cell]]
+    return Row(method, tuple(averages), min(here, default=0))
+
+
+def _values(
+    method: str, runs: Iterable[Run], results: Results, cells: dict[str, list[Cell]]
+) -> dict[Cell, list[dict[str, float]]]:
+    """The scores of a method in each cell, one a seed; the poisoned model itself counts for every share."""
+    name, _, step = method.partition("@")
+    values: dict[Cell, list[dict[str, float]]] = defaultdict(list)
+    for run in runs:
+        if run.method != name or not results.has(run):
+            continue
+        record: dict[str, Any] | None = results.records[run.path]
+        if step:
+            record = next((each for each in results.records[run.path]["points"] if _stands_for(each, step, run)), None)
+        if record is None:
+            continue
+        if run.method == "none":
+            everywhere = {cell for group in cells.values() for cell in group}
+            for cell in everywhere:
+                if cell[:3] == _cell(run)[:3]:
+                    values[cell].append(record)
+        else:
+            values[_cell(run)].append(record)
+    return values
+
+
+def _stands_for(point: dict[str, Any], step: str, run: Run) -> bool:
+    assert run.search is not None
+    return float(point["step"]) == float(step) and float(point["rho"]) == run.search.rho
+
+
+def _missing(row: Row, spec: Spec, runs: Sequence[Run], results: Results) -> list[str]:
+    """What would fill the row, a command for each suite that lacks runs."""
+    if all(average.complete for average in row.averages):
+        return []
+    method = row.method.partition("@")[0]
+    lines = []
+    for source, name in zip(spec.suites, (load_suite(each).name for each in spec.suites), strict=True):
+        planned = [run for run in runs if run.suite == name and run.method == method]
+        lacking = sum(not results.has(run) for run in planned)
+        if lacking:
+            command = f"potion bench run {source} --only {method}"
+            lines.append(f"{row.name}: {lacking} of {len(planned)} runs of {name} are missing: `{command}`")
+        elif not planned:
+            lines.append(f"{row.name}: not among the runs of {name}")
+    return lines or [f"{row.name}: planned for some of the shares only"]
+
+
+@cache
+def _runs(source: str) -> tuple[Run, ...]:
+    return tuple(plan(load_suite(source)))
+
+
+def _cell(run: Run) -> Cell:
+    return run.suite, run.attack.label, run.poisoned, run.known
