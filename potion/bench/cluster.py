@@ -112,7 +112,7 @@ class _Driver:
         for task, (_, claim) in held.items():
             self._ray.cancel(task, force=True)
             claim.close()
-        tally.left = sum(not self._results.has(run) for run in runs) - tally.failed
+        tally.left = sum(not self._results.look(run) for run in runs) - tally.failed
         tally.out_of_time = bool(waiting or held)
         return tally
 

@@ -112,12 +112,13 @@ def _times(records: list[Record]) -> Any:
     seconds: dict[str, list[float]] = defaultdict(list)
     for record in records:
         name = _name(record["method"]) + (" (one setting)" if record["method"] == "assd" else "")
-        if not record.get("points"):
-            seconds[name].append(record["seconds"])
+        if record["run"]["search"] is None:
+            if record["method"] != "none":
+                seconds[name].append(record["seconds"])
             continue
-        fixed = sum(record["timings"].values()) - record["timings"]["search"]
+        fixed = sum(spent for phase, spent in record["timings"].items() if phase != "search")
         rho = record["run"]["search"]["rho"]
-        for point in record["points"]:
+        for point in record["points"]:  # none where the trigger was not learned and nothing was searched
             if point["rho"] == rho:
                 seconds[f"{name}, step {point['step']:g}"].append(fixed + point["search_seconds"])
     names = sorted(seconds, key=lambda name: fmean(seconds[name]), reverse=True)
@@ -140,7 +141,7 @@ def _tradeoff(record: Record) -> Any:
     """Known poison and test accuracy against alpha, with the place where the search stopped."""
     figure = _figure(7.6, 4.3)
     axes = figure.add_subplot()
-    curve, stop = record["curve"], record["trace"][-1]
+    curve, stop = record["curve"], record["chosen"]
     alphas = [point["alpha"] for point in curve]
     known = [100 * point["known_accuracy"] for point in curve]
     axes.plot(alphas, known, color="#d55e00", lw=2, label="known poison obeys")

@@ -64,8 +64,8 @@ class Results:
         self.problems.pop(run.path, None)
 
     def look(self, run: Run) -> bool:
-        """Whether somebody has finished the run meanwhile."""
-        if (self.folder / run.path).exists():
+        """Whether the run is finished by now, here or by somebody else."""
+        if not self.has(run) and (self.folder / run.path).exists():
             self._add(run.path, run)
         return self.has(run)
 

@@ -103,7 +103,7 @@ def run_here(runs: Sequence[Run], results: Results, workshop: Workshop, report: 
                     time.sleep(PAUSE)
     except (OutOfTime, Stopped):
         tally.out_of_time = True
-    tally.left = sum(not results.has(run) for run in runs) - tally.failed
+    tally.left = sum(not results.look(run) for run in runs) - tally.failed
     return tally
 
 

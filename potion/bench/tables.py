@@ -8,8 +8,8 @@ because its mean is over something else; what would fill it is written below the
 from __future__ import annotations
 
 import tomllib
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -81,6 +81,11 @@ class Row:
     seeds: int
 
     @property
+    def complete(self) -> bool:
+        """Whether no cell is missing."""
+        return all(average.complete for average in self.averages)
+
+    @property
     def name(self) -> str:
         """The method as people call it."""
         method, _, step = self.method.partition("@")
@@ -122,10 +127,10 @@ def paper_tables() -> list[Spec]:
 
 
 def tables_for(suites: Sequence[str], *, everything: bool) -> list[Spec]:
-    """The paper's tables that some suites belong to, or all of them, and a table for each suite that is in none."""
+    """The paper's tables that some suites belong to, or all of them, and one for each suite that has none to itself."""
     paper = [spec for spec in paper_tables() if everything or set(spec.suites) & set(suites)]
-    covered = {source for spec in paper for source in spec.suites}
-    return paper + [suite_table(source) for source in suites if source not in covered]
+    alone = {spec.suites for spec in paper}
+    return paper + [suite_table(source) for source in suites if (source,) not in alone]
 
 
 def suite_table(source: str) -> Spec:
@@ -148,12 +153,11 @@ def make(spec: Spec, folder: Path) -> Table:
     published = dict(spec.rows)
     steps = any("@" in method for method in published)
     extra = [] if steps else list(dict.fromkeys(run.method for run in runs if results.has(run)))
-    rows, missing = [], []
-    for method in dict.fromkeys([*published, *extra]):
-        row = _row(method, spec, cells, _values(method, runs, results, cells), published.get(method, ()))
-        rows.append(row)
-        missing += _missing(row, spec, runs, results)
-    return Table(spec, tuple(rows), tuple(missing))
+    rows = tuple(
+        _row(method, spec, cells, _values(method, runs, results, cells), published.get(method, ()))
+        for method in dict.fromkeys([*published, *extra])
+    )
+    return Table(spec, rows, tuple(_missing(rows, spec, runs, results)))
 
 
 def _row(
@@ -210,21 +214,24 @@ def _stands_for(point: dict[str, Any], step: str, run: Run) -> bool:
     return float(point["step"]) == float(step) and float(point["rho"]) == run.search.rho
 
 
-def _missing(row: Row, spec: Spec, runs: Sequence[Run], results: Results) -> list[str]:
-    """What would fill the row, a command for each suite that lacks runs."""
-    if all(average.complete for average in row.averages):
-        return []
-    method = row.method.partition("@")[0]
-    lines = []
-    for source, name in zip(spec.suites, (load_suite(each).name for each in spec.suites), strict=True):
-        planned = [run for run in runs if run.suite == name and run.method == method]
-        lacking = sum(not results.has(run) for run in planned)
-        if lacking:
-            command = f"potion bench run {source} --only {method}"
-            lines.append(f"{row.name}: {lacking} of {len(planned)} runs of {name} are missing: `{command}`")
-        elif not planned:
-            lines.append(f"{row.name}: not among the runs of {name}")
-    return lines or [f"{row.name}: planned for some of the shares only"]
+def _missing(rows: Iterable[Row], spec: Spec, runs: Sequence[Run], results: Results) -> Iterator[str]:
+    """What would fill the rows that lack cells: for each suite the runs that are not there, and what it never plans."""
+    lacking = list(dict.fromkeys(row.method.partition("@")[0] for row in rows if not row.complete))
+    for source in spec.suites:
+        name = load_suite(source).name
+        planned = Counter(run.method for run in runs if run.suite == name)
+        gone = Counter(run.method for run in runs if run.suite == name and not results.has(run))
+        wanted = [method for method in lacking if gone[method]]
+        if wanted:
+            counts = ", ".join(f"{method} {gone[method]} of {planned[method]}" for method in wanted)
+            only = "".join(f" --only {method}" for method in wanted)
+            yield f"{name} lacks runs ({counts}): `potion bench run {source}{only}`"
+        if absent := [method for method in lacking if not planned[method]]:
+            yield f"{name} does not plan {', '.join(absent)}"
+    if partly := [
+        method for method in lacking if not any(not results.has(run) for run in runs if run.method == method)
+    ]:
+        yield f"planned for some of the shares only: {', '.join(partly)}"
 
 
 @cache

@@ -19,6 +19,7 @@ from potion.bench.scene import Nobody, Scene, Tools, Watch
 from potion.bench.sweep import swept
 from potion.data import Images, ImageSet, load
 from potion.metrics import Scores, damage, healed
+from potion.result import HealResult
 from potion.runtime import best_device, synchronize
 
 __all__ = ["Workshop"]
@@ -70,8 +71,7 @@ class Workshop:
             "seconds": seconds,
             "victim": asdict(before),
             "reference": asdict(after_retrain),
-            "trace": [] if repair.result is None else [asdict(step) for step in repair.result.trace],
-            "timings": {"method": seconds} if repair.result is None else repair.result.timings,
+            **_story(repair.result, seconds),
             "notes": repair.notes,
         }
         if run.sweep is not None and repair.result is not None:
@@ -104,13 +104,11 @@ class Workshop:
 
     def _split(self, run: Run, split: str, limit: int | None) -> Images:
         spec = run.data
-        images = load(spec.source, split, size=spec.size, streamed=spec.streamed)
+        images = load(spec.source, split, size=spec.size, streamed=spec.streamed, limit=limit)
         if not isinstance(images, ImageSet):
-            if limit is not None or spec.pad is not None:
-                raise ValueError("data.limit and data.pad are for sets in memory, not for streamed ones")
+            if spec.pad is not None:
+                raise ValueError("data.pad is for sets in memory, not for streamed ones")
             return images
-        if limit is not None:
-            images = ImageSet(images.images[:limit], images.labels[:limit], images.classes)
         if spec.pad is not None:
             images = images.padded(spec.pad)
         return images.to(self.device) if _fits(images, self.device) else images
@@ -124,6 +122,14 @@ class Workshop:
         repair = METHODS[run.method](problem)
         synchronize(self.device)
         return repair, time.perf_counter() - begin
+
+
+def _story(result: HealResult | None, seconds: float) -> dict[str, Any]:
+    """How a search went, for the methods that search."""
+    if result is None:
+        return {"trace": [], "chosen": None, "timings": {"method": seconds}}
+    told = result.to_dict()
+    return {key: told[key] for key in ("trace", "chosen", "known_accuracy", "timings")}
 
 
 def _graded(scores: Scores, before: Scores, reference: Scores) -> dict[str, float]:

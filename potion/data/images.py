@@ -42,11 +42,12 @@ class ImageSet(Images):
     classes: tuple[str, ...]
 
     @classmethod
-    def decoded(cls, encoded: Encoded, size: int | None = None) -> ImageSet:
-        """Decode everything, on all cores. Without ``size`` the images must all be of one size."""
+    def decoded(cls, encoded: Encoded, size: int | None = None, limit: int | None = None) -> ImageSet:
+        """Decode everything, or the first ``limit``, on all cores. Without ``size`` the images must all be of one size."""
+        count = len(encoded) if limit is None else min(limit, len(encoded))
         mode = mode_of(encoded)
         first = decode(encoded, 0, mode=mode, size=size)
-        images = np.empty((len(encoded), *first.shape), np.uint8)
+        images = np.empty((count, *first.shape), np.uint8)
 
         def place(index: int) -> None:
             pixels = decode(encoded, index, mode=mode, size=size)
@@ -58,9 +59,9 @@ class ImageSet(Images):
             images[index] = pixels
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for _ in pool.map(place, range(len(encoded)), chunksize=64):
+            for _ in pool.map(place, range(count)):
                 pass
-        return cls(torch.from_numpy(images), encoded.labels, encoded.classes)
+        return cls(torch.from_numpy(images), encoded.labels[:count], encoded.classes)
 
     def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         rows = indices.to(self.images.device)

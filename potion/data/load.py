@@ -39,6 +39,7 @@ def load(
     root: str | os.PathLike[str] | None = None,
     size: int | None = None,
     streamed: bool | None = None,
+    limit: int | None = None,
 ) -> Images:
     """The ``"train"`` or ``"test"`` split of a dataset.
 
@@ -48,7 +49,10 @@ def load(
     :param root: where the named datasets lie; default: the environment variable ``POTION_DATA``, or ``./data``.
     :param size: bring every image to this size (its middle square); needed where the images differ in size.
     :param streamed: leave the images on disk and decode them batch by batch; needs ``size``.
+    :param limit: take the first so many images only; not for a streamed dataset.
     """
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be at least 1 image, got {limit}")
     named = DATASETS.get(str(source))
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}")
@@ -69,7 +73,9 @@ def load(
     else:
         raise FileNotFoundError(f"no dataset {str(source)!r}: neither a path nor one of {', '.join(DATASETS)}")
     if not streamed:
-        return ImageSet.decoded(encoded, size)
+        return ImageSet.decoded(encoded, size, limit)
+    if limit is not None:
+        raise ValueError("limit is for datasets in memory, not for streamed ones")
     if size is None:
         raise ValueError("size must be given for a streamed dataset: batches need images of one size")
     return DiskImages(encoded, size)

@@ -1,0 +1,193 @@
+"""The local engine: killed and started again, two at a time, out of time, with bad files in the folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+from benchmark import TINY, bench, records, written
+
+from potion.bench.plan import plan
+from potion.bench.suite import load_suite
+
+
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("suite"))
+
+
+@pytest.fixture(scope="module")
+def whole(suite, tmp_path_factory):
+    """The results of one uninterrupted run."""
+    folder = tmp_path_factory.mktemp("whole")
+    done = bench("run", suite, "--results", folder)
+    assert done.returncode == 0, done.err
+    return folder
+
+
+def stamps(folder):
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*.json")}
+
+
+def test_a_run_writes_what_the_contract_says(suite, whole):
+    runs = plan(load_suite(suite))
+    assert set(records(whole)) == {run.path for run in runs}
+    record = json.loads((whole / "tiny/badnet-m100-f50/xlf-s1.json").read_text())
+    assert {
+        "method", "known", "status", "clean_accuracy", "clean_label_accuracy", "attack_success_rate", "healed", "damage",
+        "steps", "seconds", "suite", "scenario", "victim", "trace", "timings", "provenance",
+    } <= record.keys()  # fmt: skip
+    assert record["scenario"] == {
+        "dataset": "fashion-mnist", "model": "resnet9", "attack": "badnet", "poisoned": 100, "known": 50, "seed": 1,
+    }  # fmt: skip
+    assert set(record["victim"]) == {"clean_accuracy", "clean_label_accuracy", "attack_success_rate"}
+    assert {"versions", "commit", "device", "seed", "suite"} <= record["provenance"].keys()
+    assert record["steps"] == len(record["trace"]) > 0
+    none = json.loads((whole / "tiny/badnet-m100-f0/none-s1.json").read_text())
+    assert (none["damage"], none["known"]) == (0, 0)
+    assert none["victim"] == record["victim"]
+    text = json.dumps(records(whole))
+    assert str(whole) not in text
+    assert os.uname().nodename not in (whole / "tiny/badnet-m100-f0/none-s1.json").read_text()
+
+
+def test_killed_at_random_points_it_loses_nothing_and_repeats_nothing(suite, whole, tmp_path):
+    draw = random.Random(0)
+    finished: dict = {}
+    kills = 0
+    for attempt in range(30):
+        process = bench("run", suite, "--results", tmp_path, wait=False)
+        if attempt % 2 == 0:  # somewhere between the import and the first result
+            time.sleep(draw.uniform(1.0, 5.0))
+        else:  # somewhere after a few results
+            for _ in range(draw.randint(1, 4)):
+                process.stdout.readline()
+            time.sleep(draw.uniform(0.0, 0.6))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        kills += process.returncode == -signal.SIGKILL
+        now = stamps(tmp_path)
+        assert finished.items() <= now.items(), "a finished result was lost or written again"
+        finished = now
+        if process.returncode == 0:
+            break
+    assert process.returncode == 0
+    assert kills >= 3
+    assert records(tmp_path) == records(whole), "and the answers are those of a run that nobody killed"
+    assert not list(tmp_path.rglob("*.aside*"))
+
+
+def test_two_runners_share_the_work(suite, whole, tmp_path):
+    one = bench("run", suite, "--results", tmp_path, "--json", wait=False)
+    two = bench("run", suite, "--results", tmp_path, "--json", wait=False)
+    outputs = [process.communicate(timeout=300)[0] for process in (one, two)]
+    assert (one.returncode, two.returncode) == (0, 0)
+    keys = [json.loads(line)["key"] for output in outputs for line in output.splitlines()]
+    assert all(output for output in outputs), "both did something"
+    assert sorted(keys) == sorted(run.key for run in plan(load_suite(suite))), "each run once, by one of them"
+    assert records(tmp_path) == records(whole)
+    again = bench("run", suite, "--results", tmp_path)
+    assert "0 runs done here, 14 of 14 in all" in again.out
+
+
+def test_a_training_goes_on_where_time_ran_out(tmp_path):
+    text = TINY.replace("iterations = 30", "iterations = 1500").replace("seeds = [0, 1]", "seeds = [0]")
+    suite = written(tmp_path, text)
+    first = bench("run", suite, "--results", tmp_path, "--only", "none", "--budget", "6s")
+    assert first.returncode == 4, first.err
+    assert "time is up, 1 runs are left: the same command goes on" in first.err
+    checkpoint = next((tmp_path / ".work/models").glob("*.training"))
+    before = checkpoint.stat().st_mtime_ns
+    second = bench("run", suite, "--results", tmp_path, "--only", "none", "--budget", "6s")
+    assert second.returncode in (0, 4), second.err
+    assert second.returncode == 0 or any(
+        path.stat().st_mtime_ns > before for path in (tmp_path / ".work/models").iterdir()
+    )
+
+
+def test_bad_files_are_named_skipped_and_never_counted(suite, whole, tmp_path):
+    for path, (_, content) in stamps(whole).items():
+        copy = tmp_path / path.relative_to(whole)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(content)
+    folder = tmp_path / "tiny/badnet-m100-f50"
+    good = json.loads((folder / "xlf-s1.json").read_text())
+    (folder / "xlf-s0.json").write_bytes((folder / "xlf-s0.json").read_bytes()[:500])
+    (folder / "assd-s0.json").write_text('{"hello": "world"}')
+    (folder / "assd-s1.json").write_text(json.dumps({**good, "healed": None}))
+    (folder / "retrain-s0.json").write_text(json.dumps(good))
+    (folder / "xlf-s7.json").write_text(json.dumps(good))
+    (folder / ".xlf-s1.json.123.part").write_text('{"suite"')
+    shown = bench("status", suite, "--results", tmp_path, "--json")
+    assert shown.returncode == 0, shown.err
+    told = json.loads(shown.out)
+    assert {row["method"]: row["done"] for row in told["rows"]} == {"none": 2, "retrain": 3, "assd": 2, "xlf": 3}
+    assert {name.removeprefix("tiny/badnet-m100-f50/"): why for name, why in told["problems"].items()} == {
+        "xlf-s0.json": "not complete JSON: truncated or damaged",
+        "assd-s0.json": "JSON, but not a result of this benchmark: no suite, key, method",
+        "assd-s1.json": "healed is no number: None",
+        "retrain-s0.json": "made with other settings than the suite has now",
+        "xlf-s7.json": "a result, but of no run of the suite",
+        ".xlf-s1.json.123.part": "half-written: a runner died while writing it, or is at it now",
+    }
+    tables = bench("tables", suite, "--results", tmp_path, "--out", tmp_path / "tables")
+    assert tables.returncode == 0
+    for name in told["problems"]:
+        assert f"potion: not counted: {name}: " in tables.err
+    again = bench("run", suite, "--results", tmp_path, "--quiet")
+    assert again.returncode == 0, again.err
+    assert (folder / "assd-s0.json.aside-1").read_text() == '{"hello": "world"}', "put aside, not lost"
+    ours = {name: record for name, record in records(tmp_path / "tiny").items() if "s7" not in name}
+    assert ours == records(whole / "tiny")
+
+
+def test_a_run_that_fails_is_reported_and_the_others_go_on(tmp_path):
+    text = TINY.replace('"none", "retrain"', '"none"').replace("seeds = [0, 1]", "seeds = [0]")
+    broken = text.replace("poisoned = [100]", "poisoned = [100, 500]")  # of 400 images
+    done = bench("run", written(tmp_path, broken), "--results", tmp_path)
+    assert done.returncode == 1
+    assert "none, badnet, 500 poisoned, seed 0 failed: ValueError: cannot poison 500 of 400 samples" in done.err
+    assert len(records(tmp_path)) == len(plan(load_suite(written(tmp_path, text))))
+
+
+def test_replay_agrees_and_notices_what_does_not(suite, whole, tmp_path):
+    file = whole / "tiny/badnet-m100-f50/xlf-s1.json"
+    done = bench("replay", file, "--results", whole)
+    assert done.returncode == 0, done.err
+    assert "agrees: the same scores and the same search, number for number" in done.out
+    changed = json.loads(file.read_text())
+    changed["clean_accuracy"] += 5
+    (tmp_path / "changed.json").write_text(json.dumps(changed))
+    done = bench("replay", tmp_path / "changed.json", "--results", whole, "--json")
+    assert done.returncode == 3
+    assert json.loads(done.out)["agrees"] is False
+    (tmp_path / "cut.json").write_bytes(file.read_bytes()[:100])
+    done = bench("replay", tmp_path / "cut.json")
+    assert done.returncode == 2
+    assert "cut.json: not complete JSON" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nonsense"], "no suite 'nonsense'"),
+        (["run", "smoke", "--shard", "5/4"], "--shard 5/4: give a part and the number of parts, like 2/4"),
+        (["run", "smoke", "--budget", "soon"], "--budget soon: give a time like 25m, 90s or 1h30m"),
+        (["run", "smoke", "--seeds", "a"], "--seeds a: give whole numbers like 0,1,2"),
+        (["run", "smoke", "--results", "/proc/nothing"], "cannot write to the folder /proc/nothing"),
+        (["run", "goel-cifar10", "--only", "none"], "no cifar10 at nowhere"),
+        (["tables", "--results", "nowhere"], "no results of any suite in nowhere"),
+    ],
+)
+def test_usage_errors_are_one_sentence(arguments, message, monkeypatch, tmp_path):
+    monkeypatch.setenv("POTION_DATA", "nowhere")
+    monkeypatch.chdir(tmp_path)
+    done = bench(*arguments)
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert done.returncode in (1, 2)
