@@ -104,10 +104,8 @@ class Scene:
     def key(self, left_out: list[int]) -> str:
         """A digest of what a model trained on S_tr without ``left_out`` depends on: content, not names."""
         run, trained_on = self.run, sorted(set(self.poison) - set(left_out))
-        probes = torch.linspace(0, len(self.train_images) - 1, min(PROBES, len(self.train_images))).long()
-        pixels, _ = self.train_images.raw(probes)
         about = {
-            "images": digest_of([("pixels", pixels), ("labels", self.train_images.labels)]),
+            "images": self._images,
             "model": [essential(run.model), _file_digest(run.model.settings)],
             "recipe": essential(self.recipe),
             "view": [run.data.padding, run.data.flip],
@@ -116,6 +114,13 @@ class Scene:
             "seed": run.seed,
         }
         return digest(about)
+
+    @cached_property
+    def _images(self) -> str:
+        """A digest of the training images: all labels, some pixels."""
+        probes = torch.linspace(0, len(self.train_images) - 1, min(PROBES, len(self.train_images))).long()
+        pixels, _ = self.train_images.raw(probes)
+        return digest_of([("pixels", pixels), ("labels", self.train_images.labels)])
 
     def trained(self, left_out: list[int]) -> Trained:
         """A model trained by the recipe on S_tr without ``left_out``; victim and reference are kept on disk."""
