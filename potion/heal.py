@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from potion import search as ptn
@@ -245,9 +245,12 @@ def _checked_classes(model: nn.Module, batches: Sequence[Batch]) -> int:
 
 
 def _labels_checked(batches: Iterable[Batch], classes: int) -> Iterator[Batch]:
+    """The batches; when all have passed, their labels are checked, which asks the device once and not for each batch."""
+    ends: list[Tensor] = []
     for inputs, labels in batches:
-        check_labels(labels, classes)
+        ends.append(torch.stack([labels.min(), labels.max()]))
         yield inputs, labels
+    check_labels(torch.cat(ends), classes)
 
 
 @torch.no_grad()

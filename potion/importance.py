@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 import torch
@@ -48,29 +49,39 @@ def importances(
 
     The keys are those of ``model.named_parameters()``: tied weights appear once; frozen weights, and weights that the
     output does not depend on, are 0. A model frozen altogether is taken for a deployed one: all of it counts.
-    Values are float32 (float64 for a float64 model) on the parameter's device; the gradients of float16 weights may
+    Values are float32 (float64 for a float64 model) on the parameter's device. They are added up in float64, so that the
+    order of the batches, and how many processes share them, does not show; each gradient is added and freed while the
+    backward pass goes on, so there is never a second copy of the weights for it. The gradients of float16 weights may
     underflow before they are added up, those of bfloat16 weights do not. The model runs in eval mode and comes
     back as it was: modes, gradients, ``requires_grad``, buffers and random states.
     """
     objective = _objective(kind, exponent)
     placement(model)  # a model without parameters is refused here
-    totals = {name: torch.zeros_like(p, dtype=_wide(p), requires_grad=False) for name, p in model.named_parameters()}
+    totals = {name: torch.zeros_like(p, dtype=_widest(p), requires_grad=False) for name, p in model.named_parameters()}
     terms = 0
     with _borrowed(model) as weights:
         running = _Sum(model, weights, totals, objective, torch.square if kind == "ssd" else torch.abs)
         add = running.add_samples if per_sample else running.add_batch_mean
-        for inputs, labels in batches:
-            if len(inputs):
-                terms += add(inputs, labels.long())
+        with running.listening():
+            for inputs, labels in batches:
+                if len(inputs):
+                    terms += add(inputs, labels.long())
     if terms == 0:
         raise ValueError("batches is empty: importances need at least one sample")
-    for name, total in totals.items():
-        if not torch.isfinite(total.div_(terms)).all():
-            raise ValueError(
-                f"the {kind} importance of {name!r} is not finite: "
-                "the model returned NaN or inf, or a label lies outside its logits"
-            )
-    return totals
+    found = {name: totals.pop(name).div_(terms).to(_wide(p)) for name, p in model.named_parameters()}
+    _check_finite(found, kind)
+    return found
+
+
+def _check_finite(found: Importances, kind: str) -> None:
+    """Refuse importances that are not numbers, asking the device once for all of them."""
+    sound = torch.stack([torch.isfinite(value).all().cpu() for value in found.values()])
+    if not sound.all():
+        name = list(found)[int(sound.int().argmin())]
+        raise ValueError(
+            f"the {kind} importance of {name!r} is not finite: "
+            "the model returned NaN or inf, or a label lies outside its logits"
+        )
 
 
 def _objective(kind: str, exponent: float | None) -> Objective:
@@ -108,12 +119,24 @@ class _Sum(NamedTuple):
         value = self.objective(outputs, labels.to(outputs.device, non_blocking=True)).mean()
         if not value.requires_grad:
             raise ValueError("the model's output does not depend on its weights: is it detached inside the model?")
-        gradients = torch.autograd.grad(value, list(self.weights.values()), allow_unused=True)
-        for name, gradient in zip(self.weights, gradients, strict=True):
-            if gradient is not None:
-                dense = gradient.to_dense() if gradient.is_sparse else gradient
-                self.totals[name].add_(self.magnitude(dense.to(self.totals[name].dtype)))
+        value.backward(inputs=list(self.weights.values()))
         return 1
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """While gradients are taken and freed as soon as the backward pass has them."""
+        handles = [p.register_post_accumulate_grad_hook(partial(self._take, name)) for name, p in self.weights.items()]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _take(self, name: str, p: Tensor) -> None:
+        gradient, p.grad = p.grad, None
+        assert gradient is not None
+        dense = gradient.to_dense() if gradient.is_sparse else gradient
+        self.totals[name].add_(self.magnitude(dense.to(_wide(dense))))
 
     def add_samples(self, inputs: Tensor, labels: Tensor) -> int:
         """Add the magnitude of every sample's own gradient: one term a sample."""
@@ -138,7 +161,7 @@ class _Sum(NamedTuple):
                     self.add_batch_mean(sample, label)
                 continue
             for name, gradients in found.items():
-                self.totals[name].add_(self.magnitude(gradients.to(self.totals[name].dtype)).sum(0))
+                self.totals[name].add_(self.magnitude(gradients.to(_wide(gradients))).sum(0, dtype=_widest(gradients)))
         return len(inputs)
 
 
@@ -152,9 +175,12 @@ def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
+    gradients = [(p, p.grad) for p in model.parameters()]
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
     frozen = {} if weights else {name: p for name, p in model.named_parameters() if p.is_floating_point()}
     try:
+        for p, _ in gradients:
+            p.grad = None
         for p in frozen.values():
             p.requires_grad_(True)
         model.eval()
@@ -163,6 +189,8 @@ def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
     finally:
         for p in frozen.values():
             p.requires_grad_(False)
+        for p, gradient in gradients:
+            p.grad = gradient
         for module, mode in modes:
             module.training = mode
         with torch.no_grad():
@@ -173,5 +201,10 @@ def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
 
 
 def _wide(tensor: Tensor) -> torch.dtype:
-    """The type to add up in: float64 stays, everything else is float32."""
+    """The type of an importance: float64 stays, everything else is float32."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def _widest(tensor: Tensor) -> torch.dtype:
+    """The type to add up in: float64, where the device has it."""
+    return torch.float32 if tensor.device.type == "mps" else torch.float64

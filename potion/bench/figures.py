@@ -152,7 +152,7 @@ def _tradeoff(record: Record) -> Any:
     axes.axhline(goal, color="0.6", lw=1, ls=":")
     axes.annotate(r"$\rho \cdot Acc(\infty)$", (alphas[0], goal), xytext=(2, 3), **beside)
     axes.axvline(stop["alpha"], color="0.4", lw=1, ls="--")
-    axes.annotate(f"PTN stops:\n$\\alpha$ = {stop['alpha']:.3g}", (stop["alpha"], 55), xytext=(6, 0), **beside)
+    axes.annotate(f"PTN stops:\n$\\alpha$ = {stop['alpha']:.3g}", (stop["alpha"], 90), xytext=(6, 0), **beside)
     axes.set(xscale="log", ylim=(0, 103), ylabel="accuracy, %")
     axes.set_xlabel(r"$\alpha$ (falling: more and more of the model changes)")
     axes.invert_xaxis()
