@@ -101,8 +101,8 @@ def rng_states() -> dict[str, Any]:
 def set_rng_states(states: dict[str, Any]) -> None:
     """Go on from what :func:`rng_states` returned."""
     torch.set_rng_state(states["torch"])
-    if states["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(states["cuda"])
+    if torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(states["cuda"][: torch.cuda.device_count()])
     version, internal, gauss = states["python"]
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = states["numpy"]

@@ -23,13 +23,17 @@ from potion.fingerprint import add_tensor, fingerprint
 from potion.progress import Progress
 from potion.runtime import forked_rng, rng_states, set_layout, set_rng_states
 
-__all__ = ["Objective", "Recipe", "Stopped", "learning_rate", "train"]
+__all__ = ["ForeignCheckpoint", "Objective", "Recipe", "Stopped", "learning_rate", "train"]
 
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(inputs, logits, labels) -> the loss of a batch."""
 
 Optimizer = Literal["sgd", "adamw"]
 Precision = Literal["float32", "bfloat16", "float16"]
+
+
+class ForeignCheckpoint(ValueError):  # noqa: N818 (as the file is)
+    """The checkpoint file belongs to another training run, or is damaged."""
 
 
 class Stopped(Exception):  # noqa: N818 (nothing went wrong)
@@ -91,6 +95,7 @@ def train(
     workers: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     save_every: int = 500,
+    keep_checkpoint: bool = False,
     between: Callable[[int], bool] | None = None,
 ) -> nn.Module:
     """Train ``model`` in place on the samples ``indices`` of ``dataset`` (default: all); the last iterate is kept.
@@ -103,7 +108,7 @@ def train(
     :param workers: processes that load samples, for sets that stream from disk.
     :param checkpoint: a file that is written every ``save_every`` iterations; where it is there already, training goes on
         from it, on a CPU to the same bits as without the interruption (unless the dataset itself draws random numbers in
-        worker processes). It is removed at the end.
+        worker processes). It is removed at the end, or with ``keep_checkpoint`` left there, complete.
     :param between: called between the iterations with how many are done. Where it returns true, training writes its
         checkpoint, if it has one, and raises :class:`Stopped`.
     """
@@ -125,11 +130,12 @@ def train(
                 speed = (step - first + 1) * len(labels) / (time.perf_counter() - begin)
                 bars.note(f"training, {100 * int(hits) / len(labels):.0f} % right, {speed:,.0f} images/s")
             stop = between is not None and step + 1 < recipe.iterations and between(step + 1)
-            if state is not None and (stop or (step + 1) % save_every == 0):
+            last = keep_checkpoint and step + 1 == recipe.iterations
+            if state is not None and (stop or last or (step + 1) % save_every == 0):
                 state.save(run, step + 1)
             if stop:
                 raise Stopped(f"stopped after {step + 1} of {recipe.iterations} iterations")
-    if state is not None:
+    if state is not None and not keep_checkpoint:
         state.path.unlink(missing_ok=True)
     set_layout(model, channels_last=False)
     return model.eval()
@@ -206,9 +212,9 @@ class _Checkpoint:
         try:
             state = torch.load(self.path, map_location="cpu", weights_only=True)
         except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-            raise ValueError(f"{self.path} is not a complete checkpoint; remove it to start anew") from error
+            raise ForeignCheckpoint(f"{self.path} is not a complete checkpoint; remove it to start anew") from error
         if state["identity"] != self.identity:
-            raise ValueError(f"{self.path} is the checkpoint of another training run; remove it to start anew")
+            raise ForeignCheckpoint(f"{self.path} is the checkpoint of another training run; remove it to start anew")
         run.model.load_state_dict(state["model"])
         run.optimizer.load_state_dict(state["optimizer"])
         run.scaler.load_state_dict(state["scaler"])

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmark import bench, records, written
+from benchmark import TINY, bench, records, written
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="the Ray engine needs ray (extra bench)"
@@ -25,7 +25,7 @@ def workers_of(session: int) -> list[int]:
             alive = os.getsid(int(folder.name)) == session
         except OSError:  # gone meanwhile
             continue
-        if alive and title.startswith(b"ray::_perform"):
+        if alive and title.startswith(b"ray::_Worker.perform"):
             found.append(int(folder.name))
     return found
 
@@ -48,3 +48,15 @@ def test_a_lost_worker_changes_nothing(tmp_path):
     assert records(cluster) == records(local)
     kept = {path.name for path in (cluster / ".work/models").glob("*.safetensors")}
     assert kept == {path.name for path in (local / ".work/models").glob("*.safetensors")}, "victims come back, too"
+
+
+def test_a_scenario_that_cannot_be_had_fails_alone(tmp_path):
+    text = TINY.replace("poisoned = [100]", "poisoned = [100, 500]").replace(
+        "seeds = [0, 1]", "seeds = [0]"
+    )  # of 400 images
+    done = bench(
+        "run", written(tmp_path, text), "--results", tmp_path, "--engine", "ray", "--only", "none", "--only", "assd"
+    )
+    assert done.returncode == 1
+    assert "none, badnet, 500 poisoned, seed 0 failed: ValueError: cannot poison 500 of 400 samples" in done.err
+    assert len(records(tmp_path)) == 3

@@ -31,7 +31,8 @@ def test_everything_is_drawn_twice_the_same(results, tmp_path):
         (tmp_path / folder).mkdir()
     names = draw_all([results], tmp_path / "one")
     assert names == [
-        "attacks", "importance-toy", "tiny", "tiny-rho-xlf-step-1.1", "tiny-rho-xlf-step-2", "tiny-times", "tiny-tradeoff",
+        "attacks", "importance-toy", "tiny", "tiny-rho-xlf-step-1.1", "tiny-rho-xlf-step-2", "tiny-times-m100",
+        "tiny-tradeoff",
     ]  # fmt: skip
     draw_all([results], tmp_path / "two")
     for name in names:

@@ -55,7 +55,7 @@ class Listener:
     def phase(self, what, done=0, total=0):
         pass
 
-    def stop(self):
+    def stop(self, notice):
         return False
 
     def started(self, run):

@@ -9,6 +9,7 @@ import signal
 import time
 
 import pytest
+import torch
 from benchmark import TINY, bench, records, written
 
 from potion.bench.plan import plan
@@ -96,18 +97,33 @@ def test_two_runners_share_the_work(suite, whole, tmp_path):
 
 
 def test_a_training_goes_on_where_time_ran_out(tmp_path):
-    text = TINY.replace("iterations = 30", "iterations = 1500").replace("seeds = [0, 1]", "seeds = [0]")
-    suite = written(tmp_path, text)
-    first = bench("run", suite, "--results", tmp_path, "--only", "none", "--budget", "6s")
-    assert first.returncode == 4, first.err
-    assert "time is up, 1 runs are left: the same command goes on" in first.err
-    checkpoint = next((tmp_path / ".work/models").glob("*.training"))
-    before = checkpoint.stat().st_mtime_ns
-    second = bench("run", suite, "--results", tmp_path, "--only", "none", "--budget", "6s")
-    assert second.returncode in (0, 4), second.err
-    assert second.returncode == 0 or any(
-        path.stat().st_mtime_ns > before for path in (tmp_path / ".work/models").iterdir()
-    )
+    suite = written(tmp_path, TINY.replace("iterations = 30", "iterations = 4000"))
+
+    def steps(seconds):
+        done = bench("run", suite, "--results", tmp_path, "--only", "none-s0", "--budget", f"{seconds}s")
+        assert done.returncode == 4, done.err
+        assert "time is up, 1 runs are left: the same command goes on" in done.err
+        (checkpoint,) = (tmp_path / ".work/models").glob("*.training")
+        return torch.load(checkpoint, weights_only=True)["step"]
+
+    first, second = steps(5), steps(5)
+    assert 0 < first < second < 4000
+
+
+def test_other_seeds_count_and_parts_of_a_suite_are_no_strangers(suite, tmp_path):
+    done = bench("run", suite, "--results", tmp_path, "--only", "none", "--seeds", "0,5")
+    assert done.returncode == 0, done.err
+    again = bench("run", suite, "--results", tmp_path, "--only", "none-s0")
+    assert "not counted" not in again.err
+    shown = json.loads(bench("status", suite, "--results", tmp_path, "--json").out)
+    assert shown["problems"] == {}
+    assert shown["rows"][0] == {**shown["rows"][0], "method": "none", "done": 2, "planned": 3}
+
+
+def test_only_victims_and_references_stay_on_disk(whole):
+    models = list((whole / ".work/models").glob("*.safetensors"))
+    assert len(models) == 4, "of two seeds; the retrains without a part of the poison are gone with their results"
+    assert not list((whole / ".work/models").glob("*.training"))
 
 
 def test_bad_files_are_named_skipped_and_never_counted(suite, whole, tmp_path):
@@ -121,7 +137,7 @@ def test_bad_files_are_named_skipped_and_never_counted(suite, whole, tmp_path):
     (folder / "assd-s0.json").write_text('{"hello": "world"}')
     (folder / "assd-s1.json").write_text(json.dumps({**good, "healed": None}))
     (folder / "retrain-s0.json").write_text(json.dumps(good))
-    (folder / "xlf-s7.json").write_text(json.dumps(good))
+    (folder / "scrub-s0.json").write_text(json.dumps(good))
     (folder / ".xlf-s1.json.123.part").write_text('{"suite"')
     shown = bench("status", suite, "--results", tmp_path, "--json")
     assert shown.returncode == 0, shown.err
@@ -132,7 +148,7 @@ def test_bad_files_are_named_skipped_and_never_counted(suite, whole, tmp_path):
         "assd-s0.json": "JSON, but not a result of this benchmark: no suite, key, method",
         "assd-s1.json": "healed is no number: None",
         "retrain-s0.json": "made with other settings than the suite has now",
-        "xlf-s7.json": "a result, but of no run of the suite",
+        "scrub-s0.json": "a result, but of no run of the suite",
         ".xlf-s1.json.123.part": "half-written: a runner died while writing it, or is at it now",
     }
     tables = bench("tables", suite, "--results", tmp_path, "--out", tmp_path / "tables")
@@ -142,7 +158,7 @@ def test_bad_files_are_named_skipped_and_never_counted(suite, whole, tmp_path):
     again = bench("run", suite, "--results", tmp_path, "--quiet")
     assert again.returncode == 0, again.err
     assert (folder / "assd-s0.json.aside-1").read_text() == '{"hello": "world"}', "put aside, not lost"
-    ours = {name: record for name, record in records(tmp_path / "tiny").items() if "s7" not in name}
+    ours = {name: record for name, record in records(tmp_path / "tiny").items() if "scrub" not in name}
     assert ours == records(whole / "tiny")
 
 
@@ -159,7 +175,7 @@ def test_replay_agrees_and_notices_what_does_not(suite, whole, tmp_path):
     file = whole / "tiny/badnet-m100-f50/xlf-s1.json"
     done = bench("replay", file, "--results", whole)
     assert done.returncode == 0, done.err
-    assert "agrees: the same scores and the same search, number for number" in done.out
+    assert "agrees: the same scores and the same search, number for number; models trained for it now: 0" in done.out
     changed = json.loads(file.read_text())
     changed["clean_accuracy"] += 5
     (tmp_path / "changed.json").write_text(json.dumps(changed))

@@ -94,6 +94,8 @@ def test_seeds_can_be_given_from_outside(tmp_path):
         ("poisoned = [100]", 'poisoned = ["1%"]', r"tiny.toml: attacks\[0\].poisoned must be whole numbers"),
         ('"xlf"]', '"xfl"]', r"tiny.toml: runs\[0\]: unknown method 'xfl'; known are none, "),
         ('"50%"]', '"half"]', r"tiny.toml: runs\[0\]: known must be a count or a share like \"10%\", got 'half'"),
+        ("batch_size = 100", "batch_size = 0", r"tiny.toml: data: batch_size must be at least 1, got 0"),
+        ("seeds = [0, 1]", "seeds = []", r"tiny.toml: runs\[0\]: seeds is empty: there is nothing to run"),
         ('"50%"]', "200]", r"tiny: runs.known: 200 of 100 poisoned samples"),
         ("rho = [0.1, 0.2, 0.5]", "rho = [2.0]", r"tiny.toml: sweep: rho must be in \[0, 1\)"),
         ("curve = 3", "curves = 3", r"tiny.toml: sweep.curves: unknown key; did you mean curve\?"),
@@ -112,6 +114,11 @@ def test_a_mistake_is_named_with_file_and_key(tmp_path, old, new, message):
 def test_a_suite_that_is_not_there_is_named_with_those_that_are():
     with pytest.raises(SuiteError, match="no suite 'nonsense': neither a TOML file nor one of goel-cifar10, "):
         load_suite("nonsense")
+
+
+def test_a_file_cannot_take_the_name_of_a_shipped_suite(tmp_path):
+    with pytest.raises(SuiteError, match=r"smoke.toml: smoke is the name of a shipped suite"):
+        load_suite(written(tmp_path, TINY, "smoke"))
 
 
 def test_a_suite_extends_another_one(tmp_path):

@@ -70,7 +70,7 @@ def results(tmp_path):
             "suite": run.suite, "key": run.key, "method": run.method, "known": run.known, **scores, "healed": 50.0 + k,
             "damage": -0.1 * k, "seconds": 1.0, "status": None, "trace": [], "notes": {}, "victim": scores,
             "reference": scores, "timings": {}, "provenance": {"device": "none"}, "run": run.to_dict(), "steps": None,
-            "scenario": {"attack": "badnet", "poisoned": run.poisoned, "known": run.known, "seed": run.seed},
+            "scenario": {"attack": "badnet", "model": "resnet9", "poisoned": run.poisoned, "known": run.known},
         }  # fmt: skip
         path = tmp_path / run.path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,6 +122,15 @@ def test_missing_cells_are_missing_and_say_what_would_fill_them(results):
     assert "; 3 of 4)" in text
     assert f"two lacks runs (xlf 2 of 12): `potion bench run {suite} --only xlf`" in text
     assert {row.method: row.averages[0].difference for row in table.rows}["xlf"] is None
+
+
+def test_a_cell_without_all_its_seeds_is_not_complete(results):
+    folder, suite = results
+    (folder / "two/badnet-m200-f200/xlf-s1.json").unlink()
+    table = make(suite_table(str(suite)), folder)
+    row = {row.method: row for row in table.rows}["xlf"]
+    assert (row.averages[0].found, row.averages[0].wanted, row.averages[0].complete) == (3, 4, False)
+    assert any("xlf 1 of 12" in note for note in table.missing)
 
 
 def test_a_paper_table_without_results_is_all_missing(tmp_path):

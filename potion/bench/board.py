@@ -40,9 +40,9 @@ class Board:
         if self._live is not None:
             self._live.stop()
 
-    def stop(self) -> bool:
-        """Whether a training should write its checkpoint and end."""
-        return self._deadline.near()
+    def stop(self, notice: float) -> bool:
+        """Whether a training should write its checkpoint and end, which takes ``notice`` seconds."""
+        return self._deadline.near(notice)
 
     def phase(self, what: str, done: int = 0, total: int = 0) -> None:
         """What goes on inside the run."""

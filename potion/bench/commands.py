@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -74,7 +75,9 @@ def run(
     engine: Annotated[Literal["local", "ray"], typer.Option(help="Where to run.")] = "local",
     address: Annotated[str | None, typer.Option(help="A running Ray cluster (ray: default: start one here).")] = None,
     cpus: Annotated[float, typer.Option(help="CPUs a run, for Ray.")] = 1,
-    gpus: Annotated[float, typer.Option(help="GPUs a run, for Ray; a fraction shares one.")] = 0,
+    gpus: Annotated[
+        float | None, typer.Option(help="GPUs a run, for Ray; a fraction shares one. Default: 1 where there are any.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -89,9 +92,11 @@ def run(
     from potion.bench.board import Board
     from potion.bench.runner import Deadline
 
+    if engine == "ray" and device is not None:
+        fail("--device is for the local engine; with Ray, --gpus says what a run gets")
     runs = _planned(suite, only, seeds, shard)
     limit = None if budget is None else _seconds(budget)
-    found = _results(results, runs, quiet=quiet, writable=True)
+    found = _results(results, runs, _everything(suite, results), quiet=quiet, writable=True)
     deadline = Deadline.after(limit)
     done = sum(found.has(each) for each in runs)
     with Board(runs, done, deadline, quiet=quiet, as_json=as_json) as board:
@@ -108,14 +113,12 @@ def run(
 
 
 @app.command()
-def status(
-    suites: Suites = None, results: Folder = RESULTS, seeds: Seeds = None, as_json: Json = False, quiet: Quiet = False
-) -> None:
+def status(suites: Suites = None, results: Folder = RESULTS, as_json: Json = False, quiet: Quiet = False) -> None:
     """What is done, what is missing, and which files do not count."""
     rows = []
     problems: dict[str, str] = {}
     for name in _named_or_present(suites, results):
-        runs = _planned(name, None, seeds, None)
+        runs = _everything(name, results)
         found = _results(results, runs, quiet=True)
         problems |= found.problems
         planned, done = Counter(run.method for run in runs), Counter(run.method for run in runs if found.has(run))
@@ -151,7 +154,7 @@ def tables(
 
     names = _named_or_present(suites, results)
     for name in names:
-        _results(results, _planned(name, None, None, None), quiet=quiet)
+        _results(results, _everything(name, results), quiet=quiet)
     try:
         folder = writable_folder(out)
         made = [make(spec, results) for spec in tables_for(names, everything=not suites)]
@@ -181,7 +184,7 @@ def figures(
     names = _named_or_present(suites, results)
     try:
         folder = writable_folder(out)
-        found = [_results(results, _planned(name, None, None, None), quiet=quiet) for name in names]
+        found = [_results(results, _everything(name, results), quiet=quiet) for name in names]
         from potion.bench.figures import draw_all
 
         written = draw_all(found, folder)
@@ -213,7 +216,7 @@ def replay(
 
     try:
         verdict = compared(file, results, device=device, workers=workers, tolerance=tolerance)
-    except (ResultError, OSError, ValueError) as error:
+    except (ResultError, OSError, ValueError, RuntimeError, ModuleNotFoundError) as error:
         fail(f"{file}: {error}")
     if as_json:
         typer.echo(json.dumps(verdict.to_dict(), indent=1))
@@ -240,17 +243,31 @@ def _planned(suite: str, only: list[str] | None, seeds: str | None, shard: str |
     return sharded(runs, int(match[1]), int(match[2]))
 
 
-def _results(folder: Path, runs: list[Run], *, quiet: bool, writable: bool = False) -> Results:
+def _results(
+    folder: Path, runs: list[Run], others: Sequence[Run] = (), *, quiet: bool, writable: bool = False
+) -> Results:
     from potion.bench.results import Results
     from potion.files import writable_folder
 
     try:
-        found = Results.of(writable_folder(folder) if writable else folder, runs)
+        found = Results.of(writable_folder(folder) if writable else folder, runs, others)
     except OSError as error:
         fail(str(error))
     if not quiet:
         _name_problems(found.problems)
     return found
+
+
+def _everything(suite: str, results: Path) -> list[Run]:
+    """All runs of a suite, and those with other seeds that have results."""
+    from potion.bench.plan import planned_or_present
+    from potion.bench.schema import SuiteError
+    from potion.bench.suite import load_suite
+
+    try:
+        return planned_or_present(load_suite(suite), results)
+    except SuiteError as error:
+        fail(str(error))
 
 
 def _here(

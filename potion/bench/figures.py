@@ -52,7 +52,8 @@ def _figures(suite: str, records: list[Record]) -> Iterator[tuple[str, Any]]:
             mine = [record for record in points if record["method"] == method]
             yield f"{suite}-rho-{method}-step-{step:g}", _sensitivity(mine, step)
     if any(len({point["step"] for point in record.get("points", [])}) > 1 for record in records):
-        yield f"{suite}-times", _times(records)
+        for mine in _scenarios(records).values():
+            yield f"{suite}-times-m{mine[0]['scenario']['poisoned']}", _times(mine)
     curves = [record for record in records if record.get("curve") and record["status"] == "healed"]
     if curves:
         yield f"{suite}-tradeoff", _tradeoff(max(curves, key=_telling))
@@ -147,7 +148,7 @@ def _tradeoff(record: Record) -> Any:
     axes.plot(alphas, known, color="#d55e00", lw=2, label="known poison obeys")
     axes.plot(alphas, _column(curve, SCORES[0][0]), color="#009e73", lw=2, label="true class under the trigger")
     axes.plot(alphas, _column(curve, SCORES[1][0]), color="#0072b2", lw=2, label="clean accuracy")
-    goal = record["run"]["search"]["rho"] * known[0]
+    goal = 100 * record["run"]["search"]["rho"] * record["known_accuracy"]
     beside: dict[str, Any] = {"textcoords": "offset points", "fontsize": 9, "color": "0.35"}
     axes.axhline(goal, color="0.6", lw=1, ls=":")
     axes.annotate(r"$\rho \cdot Acc(\infty)$", (alphas[0], goal), xytext=(2, 3), **beside)

@@ -51,22 +51,26 @@ class ModelsFolder:
         self.path(key).unlink()
         return content
 
-    def obtain(
-        self, key: str, new: Callable[[], nn.Module], train: Callable[[Path], Trained], *, keep: bool
-    ) -> Trained:
+    def remove(self, key: str) -> None:
+        """Forget a model that nobody will ask for again."""
+        self.path(key).unlink(missing_ok=True)
+
+    def obtain(self, key: str, new: Callable[[], nn.Module], train: Callable[[Path], Trained]) -> Trained:
         """The model with that key: loaded into a ``new`` one, or trained, with a file for checkpoints meanwhile.
 
-        ``keep`` stores it for the next time. :class:`Busy` where another process is training it now.
+        The checkpoint goes when the model is stored, so no kill loses a training. :class:`Busy` where another process is
+        training it now.
         """
         if (found := self._loaded(key, new)) is not None:
             return found
         with claimed(self.folder / f"{key}.lock"):
             if (found := self._loaded(key, new)) is not None:  # somebody has just finished it
                 return found
-            trained = train(self.folder / f"{key}.training")
-            if keep:
-                about = {"seconds": repr(trained.seconds)}
-                replacing(self.path(key), lambda partial: save_model(trained.model, str(partial), about))
+            checkpoint = self.folder / f"{key}.training"
+            trained = train(checkpoint)
+            about = {"seconds": repr(trained.seconds)}
+            replacing(self.path(key), lambda partial: save_model(trained.model, str(partial), about))
+            checkpoint.unlink(missing_ok=True)
             return trained
 
     def _loaded(self, key: str, new: Callable[[], nn.Module]) -> Trained | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from fnmatch import fnmatch
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from potion.baselines.ptn import PTN_METHODS
@@ -16,7 +18,7 @@ from potion.bench.suite import AttackSpec, DataSpec, ModelSpec, Suite, Sweep, kn
 from potion.search import PTN
 from potion.training import Recipe
 
-__all__ = ["Run", "digest", "essential", "plan", "selected", "sharded"]
+__all__ = ["Run", "digest", "essential", "plan", "planned_or_present", "selected", "sharded"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +128,14 @@ def plan(suite: Suite, seeds: Sequence[int] | None = None) -> list[Run]:
                             )
                             found.setdefault(run.path, run)
     return sorted(found.values(), key=lambda run: (run.seed, run.attack.label, run.poisoned))
+
+
+def planned_or_present(suite: Suite, folder: Path) -> list[Run]:
+    """The runs of a suite, and those with other seeds that have a file in the results folder."""
+    runs = plan(suite)
+    names = (re.fullmatch(r".*-s(\d+)", path.stem) for path in (folder / suite.name).glob("*/*.json"))
+    seeds = {int(name[1]) for name in names if name} - {run.seed for run in runs}
+    return runs + [run for run in plan(suite, sorted(seeds)) if (folder / run.path).exists()] if seeds else runs
 
 
 def selected(runs: Iterable[Run], only: Sequence[str]) -> list[Run]:

@@ -46,8 +46,9 @@ def device_name(device: torch.device) -> str:
 @cache
 def _commit() -> str | None:
     """The commit that this code is from, with a + where it was changed since; none outside a checkout."""
-    here = Path(__file__).parent
+    here = Path(__file__).parent.parent
     try:
+        _git(here, "ls-files", "--error-unmatch", __file__)  # not somebody else's repository around an installation
         commit = _git(here, "rev-parse", "HEAD")
         return commit + ("+" if _git(here, "status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):

@@ -32,10 +32,14 @@ class Results:
     problems: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: str | os.PathLike[str], runs: Iterable[Run]) -> Results:
-        """Read what there is of ``runs``, and look at everything else in their suites' folders."""
+    def of(cls, folder: str | os.PathLike[str], runs: Iterable[Run], others: Iterable[Run] = ()) -> Results:
+        """Read what there is of ``runs``, and look at everything else in their suites' folders.
+
+        Files of the runs ``others`` are nobody's business here, but no strangers either.
+        """
         found = cls(Path(folder))
         planned = {run.path: run for run in runs}
+        expected = {run.path for run in others}
         for suite in sorted({run.suite for run in planned.values()}):
             for path in sorted((found.folder / suite).rglob("*")):
                 name = path.relative_to(found.folder).as_posix()
@@ -44,7 +48,7 @@ class Results:
                         found.problems[name] = "half-written: a runner died while writing it, or is at it now"
                 elif name in planned:
                     found._add(name, planned[name])
-                elif path.suffix == ".json":
+                elif path.suffix == ".json" and name not in expected:
                     found._add_stranger(name)
         return found
 
@@ -96,7 +100,9 @@ def read_record(path: Path) -> dict[str, Any]:
         raise ResultError(f"cannot be read: {error.strerror}") from error
     if not isinstance(record, dict):
         raise ResultError("JSON, but not a result of this benchmark")
-    missing = [key for key in ("suite", "key", "method", "known", *NUMBERS, *TABLES, "trace") if key not in record]
+    missing = [
+        key for key in ("suite", "key", "method", "known", "status", *NUMBERS, *TABLES, "trace") if key not in record
+    ]
     if missing:
         raise ResultError(f"JSON, but not a result of this benchmark: no {', '.join(missing[:3])}")
     for key in NUMBERS:

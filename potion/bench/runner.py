@@ -21,8 +21,6 @@ __all__ = ["Deadline", "OutOfTime", "Report", "Tally", "run_here"]
 
 PAUSE: Final = 1.0
 """Seconds between two looks at what other runners hold."""
-MARGIN: Final = 2.0
-"""Seconds before the end of the budget at which a training is asked to write its checkpoint."""
 
 
 class OutOfTime(BaseException):
@@ -64,9 +62,12 @@ class Deadline:
         """Seconds left."""
         return float("inf") if self.at is None else self.at - time.monotonic()
 
-    def near(self) -> bool:
-        """Whether it is time to write checkpoints."""
-        return self.left() < MARGIN
+    def near(self, notice: float) -> bool:
+        """Whether something that takes ``notice`` seconds must be done now; if so, no alarm comes in between."""
+        near = self.left() < notice
+        if near and hasattr(signal, "SIGALRM"):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return near
 
     @contextmanager
     def enforced(self) -> Iterator[None]:
@@ -116,6 +117,7 @@ def _tried(run: Run, results: Results, workshop: Workshop, report: Report, tally
             report.started(run)
             record = workshop.perform(run)
             results.write(run, record)
+            workshop.tidy()
     except Busy:
         return False
     except Stopped:

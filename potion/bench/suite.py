@@ -42,6 +42,14 @@ class DataSpec:
     baked: bool = False
     batch_size: int = 512
 
+    def __post_init__(self) -> None:
+        for name in ("size", "pad", "limit", "test_limit", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.padding < 0:
+            raise ValueError(f"padding must be 0 or more pixels, got {self.padding}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
@@ -73,6 +81,9 @@ class Runs:
     seeds: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
+        for name in ("methods", "known", "seeds"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is empty: there is nothing to run")
         for method in self.methods:
             if method not in METHODS:
                 raise ValueError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
@@ -144,6 +155,8 @@ def load_suite(source: str | os.PathLike[str]) -> Suite:
     path = shipped_suites().get(str(source), Path(source))
     if path.suffix != ".toml" or not path.is_file():
         raise SuiteError(f"no suite {str(source)!r}: neither a TOML file nor one of {', '.join(shipped_suites())}")
+    if path.stem in shipped_suites() and path.resolve() != shipped_suites()[path.stem].resolve():
+        raise SuiteError(f"{path.name}: {path.stem} is the name of a shipped suite; give the file another one")
     table = _read(path)
     for key in table:
         if key not in KEYS:

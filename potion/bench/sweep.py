@@ -32,23 +32,25 @@ def swept(
     score: Callable[[nn.Module], Scores],
     grade: Callable[[Scores], dict[str, float]],
 ) -> dict[str, Any]:
-    """``points``, one for each rho and step of the sweep, and a ``curve`` over s; both empty where nothing was searched.
+    """``points``, one for each rho and step of the sweep, and a ``curve`` over s, which is empty where nothing was searched.
 
     One search for each step size, at the smallest rho, holds the answers for all larger ones: a search at a larger rho
     walks the same grid and stops earlier.
     """
-    if not result.retain:
-        return {"points": [], "curve": []}
-    known = _known(problem)
     model = problem.copied()
     scored: dict[float | None, dict[str, float]] = {None: grade(score(model))}
+    rhos, steps_of = sweep.rho or (result.search.rho,), sweep.step or (result.search.step,)
+    if not result.retain:
+        as_it_is = {"status": result.status.value, "steps": 0, "search_seconds": 0.0, "chosen": None, **scored[None]}
+        return {"points": [{"rho": rho, "step": step, **as_it_is} for step in steps_of for rho in rhos], "curve": []}
+    known = _known(problem)
     points = []
-    for step in sweep.step or (result.search.step,):
+    for step in steps_of:
         begin = time.perf_counter()
-        settings = replace(result.search, rho=min(sweep.rho, default=result.search.rho), step=step, max_steps=MAX_STEPS)
+        settings = replace(result.search, rho=min(rhos), step=step, max_steps=MAX_STEPS)
         outcome = _searched(problem, result, known, settings)
         each = (time.perf_counter() - begin) / len(outcome.trace)
-        for rho in sweep.rho or (result.search.rho,):
+        for rho in rhos:
             stop = stopped_at(outcome.trace, rho, result.known_accuracy)
             alpha = None if stop is None else stop.alpha
             if alpha is not None and alpha not in scored:

@@ -1,8 +1,8 @@
 """Tables: ours beside the published values, from result files alone, every mean over the same cells.
 
 A cell is one scenario (suite, attack, |S_m|, |S_f|). Seeds are averaged inside a cell; mean and sample standard deviation
-are then taken over the cells, as in the paper. A row that lacks cells shows what it has in brackets and no difference,
-because its mean is over something else; what would fill it is written below the table.
+are then taken over the cells, as in the paper. A row that lacks cells, or seeds of a cell, shows what it has in brackets
+and no difference, because its mean is over something else; what would fill it is written below the table.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import cache
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Final
 
-from potion.bench.plan import Run, plan
+from potion.bench.plan import Run, plan, planned_or_present
 from potion.bench.results import Results
 from potion.bench.suite import load_suite
 
@@ -51,7 +50,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Average:
-    """Ours for one measure: over ``found`` of ``wanted`` cells; ``published`` is the paper's mean and deviation."""
+    """Ours for one measure: ``found`` of ``wanted`` cells have all their seeds; ``published`` is the paper's."""
 
     mean: float | None
     std: float | None
@@ -99,6 +98,7 @@ class Table:
     spec: Spec
     rows: tuple[Row, ...]
     missing: tuple[str, ...]
+    models: tuple[str, ...]
 
     @property
     def published(self) -> bool:
@@ -143,7 +143,7 @@ def suite_table(source: str) -> Spec:
 
 def make(spec: Spec, folder: Path) -> Table:
     """Fill a table from the result files in a folder."""
-    runs = [run for source in spec.suites for run in _runs(source)]
+    runs = [run for source in spec.suites for run in planned_or_present(load_suite(source), folder)]
     results = Results.of(folder, runs)
     cells: dict[str, list[Cell]] = {group: [] for group in spec.groups}
     for run in runs:
@@ -157,56 +157,69 @@ def make(spec: Spec, folder: Path) -> Table:
         _row(method, spec, cells, _values(method, runs, results, cells), published.get(method, ()))
         for method in dict.fromkeys([*published, *extra])
     )
-    return Table(spec, rows, tuple(_missing(rows, spec, runs, results)))
+    models = {results.records[run.path]["scenario"]["model"] for run in runs if results.has(run)}
+    return Table(spec, rows, tuple(_missing(rows, spec, runs, results)), tuple(sorted(models)))
 
 
 def _row(
     method: str,
     spec: Spec,
     cells: dict[str, list[Cell]],
-    values: dict[Cell, list[dict[str, float]]],
+    values: dict[Cell, _Seeds],
     paper: Sequence[float],
 ) -> Row:
     averages = []
     pairs = iter(zip(paper[::2], paper[1::2], strict=True))
     for group in spec.groups:
         for measure in MEASURES:
-            found = [fmean(each[measure] for each in values[cell]) for cell in cells[group] if values[cell]]
+            found = [
+                fmean(each[measure] for each in values[cell].scores) for cell in cells[group] if values[cell].scores
+            ]
             averages.append(
                 Average(
                     mean=fmean(found) if found else None,
                     std=stdev(found) if len(found) > 1 else None,
-                    found=len(found),
+                    found=sum(values[cell].complete for cell in cells[group]),
                     wanted=len(cells[group]),
                     published=next(pairs, None),
                 )
             )
-    here = [len(values[cell]) for group in spec.groups for cell in cells[group] if values[cell]]
+    here = [len(values[cell].scores) for group in spec.groups for cell in cells[group] if values[cell].scores]
     return Row(method, tuple(averages), min(here, default=0))
 
 
-def _values(
-    method: str, runs: Iterable[Run], results: Results, cells: dict[str, list[Cell]]
-) -> dict[Cell, list[dict[str, float]]]:
-    """The scores of a method in each cell, one a seed; the poisoned model itself counts for every share."""
+def _values(method: str, runs: Iterable[Run], results: Results, cells: dict[str, list[Cell]]) -> dict[Cell, _Seeds]:
+    """The scores of a method in each cell; the poisoned model itself counts for every share."""
     name, _, step = method.partition("@")
-    values: dict[Cell, list[dict[str, float]]] = defaultdict(list)
+    values: dict[Cell, _Seeds] = defaultdict(_Seeds)
     for run in runs:
-        if run.method != name or not results.has(run):
+        if run.method != name:
             continue
-        record: dict[str, Any] | None = results.records[run.path]
-        if step:
-            record = next((each for each in results.records[run.path]["points"] if _stands_for(each, step, run)), None)
-        if record is None:
-            continue
-        if run.method == "none":
-            everywhere = {cell for group in cells.values() for cell in group}
-            for cell in everywhere:
-                if cell[:3] == _cell(run)[:3]:
-                    values[cell].append(record)
-        else:
-            values[_cell(run)].append(record)
+        everywhere = {cell for group in cells.values() for cell in group if cell[:3] == _cell(run)[:3]}
+        score = _score(run, results, step)
+        for cell in everywhere if name == "none" else [_cell(run)]:
+            values[cell].planned += 1
+            values[cell].scores += [] if score is None else [score]
     return values
+
+
+def _score(run: Run, results: Results, step: str) -> dict[str, Any] | None:
+    """The run's scores, or with a ``step`` those of the point of its sweep that has it."""
+    if not results.has(run) or not step:
+        return results.records.get(run.path)
+    return next((point for point in results.records[run.path]["points"] if _stands_for(point, step, run)), None)
+
+
+@dataclass
+class _Seeds:
+    """The scores of a method in one cell, one a seed, and how many seeds were planned."""
+
+    scores: list[dict[str, float]] = field(default_factory=list)
+    planned: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return len(self.scores) == self.planned > 0
 
 
 def _stands_for(point: dict[str, Any], step: str, run: Run) -> bool:
@@ -228,15 +241,9 @@ def _missing(rows: Iterable[Row], spec: Spec, runs: Sequence[Run], results: Resu
             yield f"{name} lacks runs ({counts}): `potion bench run {source}{only}`"
         if absent := [method for method in lacking if not planned[method]]:
             yield f"{name} does not plan {', '.join(absent)}"
-    if partly := [
-        method for method in lacking if not any(not results.has(run) for run in runs if run.method == method)
-    ]:
+    every = [method for method in lacking if any(run.method == method for run in runs)]
+    if partly := [method for method in every if all(results.has(run) for run in runs if run.method == method)]:
         yield f"planned for some of the shares only: {', '.join(partly)}"
-
-
-@cache
-def _runs(source: str) -> tuple[Run, ...]:
-    return tuple(plan(load_suite(source)))
 
 
 def _cell(run: Run) -> Cell:

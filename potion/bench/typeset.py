@@ -28,6 +28,11 @@ def as_markdown(table: Table) -> str:
     for row in table.rows:
         cells = [text for average in row.averages for text in _cells(average, table.published)]
         lines.append("| " + " | ".join([row.name, *cells, str(row.seeds or "-")]) + " |")
+    if table.models:
+        lines += [
+            "",
+            f"Trained here: {', '.join(table.models)}. EU with all poison known is the reference: 100 % by definition.",
+        ]
     if table.missing:
         lines += ["", "Missing (values in brackets are over the cells that are there, and not comparable):", ""]
         lines += [f"- {note}" for note in table.missing]

@@ -78,7 +78,16 @@ class Workshop:
             self.watch.phase("sweep")
             grade = partial(_graded, before=before, reference=after_retrain)
             record |= swept(run.sweep, scene.problem(run, victim.model, known), repair.result, scene.scored, grade)
-        return record | {"run": run.to_dict(), "provenance": provenance(run, self.device)}
+        return record | {
+            "run": run.to_dict(),
+            "provenance": provenance(run, self.device) | {"data": scene.data_digests},
+        }
+
+    def tidy(self) -> None:
+        """The results of the runs so far are written: models that only they needed may go."""
+        if self._scene is not None:
+            while self._scene.spare:
+                self.models.remove(self._scene.spare.pop())
 
     def names(self, run: Run) -> dict[str, str]:
         """The keys of the trained models that the run needs: its victim and its reference."""

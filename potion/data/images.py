@@ -74,6 +74,8 @@ class ImageSet(Images):
     def padded(self, size: int) -> ImageSet:
         """The same images with black borders, ``size`` pixels wide and high."""
         height, width = self.images.shape[-2:]
+        if size < max(height, width):
+            raise ValueError(f"cannot pad images of {width}x{height} pixels to {size}: that is smaller")
         top, left = (size - height) // 2, (size - width) // 2
         borders = (left, size - width - left, top, size - height - top)
         return ImageSet(pad(self.images, borders), self.labels, self.classes)
