@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
 
+from potion.runtime import reseed, seed_for
+
 __all__ = ["Batch", "DatasetBatches", "TwoStage", "fetch", "shuffled", "stream"]
 
 Batch = tuple[Tensor, Tensor]
@@ -48,7 +50,12 @@ class TwoStage(Dataset[tuple[Tensor, int]], ABC):
 
 
 class DatasetBatches:
-    """Re-iterable batches of the chosen samples, in the order of ``indices``; the last one may be short."""
+    """Re-iterable batches of the chosen samples, in the order of ``indices``; the last one may be short.
+
+    With ``part=(k, n)`` only batches k, k + n, k + 2 n, ... of them, each augmented from a random state of its own, so that
+    n processes together see exactly what one would with ``part=(0, 1)``. That sets the global random states: use it in
+    :func:`potion.runtime.forked_rng`.
+    """
 
     def __init__(
         self,
@@ -58,6 +65,7 @@ class DatasetBatches:
         workers: int = 0,
         device: Device = None,
         seed: int = 0,
+        part: tuple[int, int] | None = None,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -65,14 +73,22 @@ class DatasetBatches:
             raise ValueError(f"workers must be 0 or more processes, got {workers}")
         self.dataset, self.indices, self.batch_size = dataset, list(indices), batch_size
         self.workers, self.device, self.seed = workers, device, seed
+        count = math.ceil(len(self.indices) / batch_size)
+        self._numbers = range(count) if part is None else range(part[0], count, part[1])
+        self._own_randomness = part is not None
 
     def __len__(self) -> int:
-        return math.ceil(len(self.indices) / self.batch_size)
+        return len(self._numbers)
 
     def __iter__(self) -> Iterator[Batch]:
-        starts = range(0, len(self.indices), self.batch_size)
-        rows = [self.indices[start : start + self.batch_size] for start in starts]
-        return stream(self.dataset, rows, workers=self.workers, device=self.device, seed=self.seed)
+        rows = [self.indices[k * self.batch_size : (k + 1) * self.batch_size] for k in self._numbers]
+        batches = stream(self.dataset, rows, workers=self.workers, device=self.device, seed=self.seed)
+        return self._reseeded(batches) if self._own_randomness else batches
+
+    def _reseeded(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for number in self._numbers:
+            reseed(seed_for(f"batch {number}", self.seed))
+            yield next(batches)
 
 
 def stream(

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from potion.dampening import factors, joined
-from potion.ranking import Ranking, flat_ratios
+from potion.distributed import is_sharded, local, refreshed, summed_number
+from potion.ranking import Ranking, SharedRanking, flat_ratios
 from potion.types import Importances
 
 __all__ = ["Cursor"]
@@ -21,17 +22,21 @@ class Cursor:
     """
 
     def __init__(self, model: nn.Module, retain: Importances, forget: Importances, lam: float = 1.0) -> None:
+        self._model, self._sharded = model, is_sharded(model)
         parameters = dict(model.named_parameters())
         pairs = {name: pair for name, *pair in joined(retain, forget)}
         names = sorted(pairs, key=lambda name: str(_lane_of(parameters[name])))
         self._lanes: list[_Lane] = []
         start = 0
-        for _, members in groupby(names, key=lambda name: _lane_of(parameters[name])):
-            self._lanes.append(_Lane([parameters[name] for name in members], start, lam))
-            start += len(self._lanes[-1].flat)
-        ordered = [[_memory_order(each, like=parameters[name]) for each in pairs[name]] for name in names]
-        self.ranking = Ranking(flat_ratios([(retained, forgotten) for retained, forgotten in ordered]))
-        self._sorted = self.ranking.positions
+        for _, members in groupby(names, key=lambda name: name if self._sharded else _lane_of(parameters[name])):
+            mine = [parameters[name] for name in members]
+            flat = local(mine[0]).view(-1) if self._sharded else _one_tensor(mine)
+            self._lanes.append(_Lane(flat, start, lam))
+            start += len(flat)
+        ordered = [[_memory_order(each, like=local(parameters[name])) for each in pairs[name]] for name in names]
+        ratios = flat_ratios([(retained, forgotten) for retained, forgotten in ordered])
+        self.ranking = SharedRanking(ratios) if self._sharded else Ranking(ratios)
+        self._sorted = self.ranking.positions[:0]
 
     def move_to(self, alpha: float) -> int:
         """Dampen the weights with a ratio above ``alpha``, restore all others; returns how many are dampened."""
@@ -42,21 +47,20 @@ class Cursor:
                 lane.rank(self.ranking)
         for lane in self._lanes:
             lane.move_to(count)
-        return count
+        if not self._sharded:
+            return count
+        refreshed(self._model)
+        return summed_number(count, self.ranking.values.device)
 
 
 class _Lane:
-    """The parameters of one device and type as views of one flat tensor, so that a move is one indexed write."""
+    """Weights in one flat tensor, whose first one has the number ``start`` among all: a move is one indexed write."""
 
-    def __init__(self, parameters: list[nn.Parameter], start: int, lam: float) -> None:
-        sizes = [p.numel() for p in parameters]
-        self.flat = torch.empty(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device)
-        self._range, self._lam, self._count = (start, start + len(self.flat)), lam, 0
+    def __init__(self, flat: Tensor, start: int, lam: float) -> None:
+        self.flat = flat
+        self._range, self._lam, self._count = (start, start + len(flat)), lam, 0
         self._ranks = self._places = torch.zeros(0, dtype=torch.long)
-        self._old = self._new = self.flat[:0]
-        for p, piece in zip(parameters, self.flat.split(sizes), strict=True):
-            piece.copy_(_memory_order(p.detach(), like=p).flatten())
-            p.data = torch.as_strided(piece, p.shape, _dense_strides(p), piece.storage_offset())
+        self._old = self._new = flat[:0]
 
     def rank(self, ranking: Ranking) -> None:
         """Take over a ranking that reaches further; equal ratios may have changed places, so start from the beginning."""
@@ -76,6 +80,16 @@ class _Lane:
         values = self._new if target > self._count else self._old
         self.flat[self._places[begin:end]] = values[begin:end]
         self._count = target
+
+
+def _one_tensor(parameters: list[nn.Parameter]) -> Tensor:
+    """The parameters of one device and type, made views of one flat tensor."""
+    sizes = [p.numel() for p in parameters]
+    flat = torch.empty(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device)
+    for p, piece in zip(parameters, flat.split(sizes), strict=True):
+        piece.copy_(_memory_order(p.detach(), like=p).flatten())
+        p.data = torch.as_strided(piece, p.shape, _dense_strides(p), piece.storage_offset())
+    return flat
 
 
 def _lane_of(p: Tensor) -> tuple[torch.device, torch.dtype]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from potion.distributed import all_gathered, global_indices, is_sharded, local
 from potion.patch import Change, Patch
 from potion.types import Importances
 
@@ -47,14 +48,30 @@ def dampen(model: nn.Module, retain: Importances, forget: Importances, alpha: fl
         raise ValueError(f"alpha must be a number of at least 0, got {alpha}")
     if not (math.isfinite(lam) and lam > 0):
         raise ValueError(f"lam must be positive, got {lam}")
+    sharded = is_sharded(model)
     parameters = dict(model.named_parameters())
     changes = {}
     for name, retained, forgotten in joined(retain, forget):
-        if name not in parameters or parameters[name].shape != retained.shape:
+        if name not in parameters or local(parameters[name]).shape != retained.shape:
             raise ValueError(f"the importances are of another model: it has no parameter {name!r} of that shape")
         flat = (forgotten / retained.to(forgotten.device)).flatten()
         indices = torch.nonzero(flat > alpha).flatten()
         if len(indices):
-            old = parameters[name].detach().flatten()[indices.to(parameters[name].device)]
-            changes[name] = Change(indices.cpu(), old.cpu(), factors(flat[indices], lam).cpu())
+            old = local(parameters[name]).flatten()[indices.to(parameters[name].device)]
+            places = global_indices(parameters[name], indices)
+            changes[name] = Change(places.cpu(), old.cpu(), factors(flat[indices], lam).cpu())
+    if sharded:
+        changes = _together(all_gathered(changes), list(parameters))
     return Patch.between(model, changes, alpha=alpha, lam=lam)
+
+
+def _together(pieces: list[dict[str, Change]], names: list[str]) -> dict[str, Change]:
+    """The changes of all processes, in the order in which one process would have made them."""
+    together = {}
+    for name in names:
+        mine = [piece[name] for piece in pieces if name in piece]
+        if mine:
+            joint = Change(*(torch.cat(parts) for parts in zip(*mine, strict=True)))
+            order = joint.indices.argsort()
+            together[name] = Change(*(part[order] for part in joint))
+    return together

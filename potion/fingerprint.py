@@ -9,6 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from potion.distributed import refreshed, whole
+
 __all__ = ["add_tensor", "digest_of", "fingerprint", "stored_tensors"]
 
 
@@ -25,6 +27,7 @@ def fingerprint(model: nn.Module) -> str:
 
 def stored_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and persistent buffers, tied ones once, sorted by name."""
+    refreshed(model)
     stored = model.state_dict().keys()
     buffers = {name: buffer for name, buffer in model.named_buffers() if name in stored}
     every = dict(model.named_parameters()) | buffers
@@ -43,4 +46,4 @@ def digest_of(tensors: Iterable[tuple[str, Tensor]]) -> str:
 def add_tensor(digest: Hash, tensor: Tensor) -> None:
     """Feed a tensor's type, shape and values, in logical order, to a hash."""
     digest.update(f"{tensor.dtype}:{tuple(tensor.shape)};".encode())
-    digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    digest.update(whole(tensor).cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)

@@ -18,9 +18,10 @@ from potion import search as ptn
 from potion.batches import Batch, DatasetBatches, shuffled
 from potion.cache import cached, content_key
 from potion.dampening import dampen
+from potion.distributed import agreed, is_sharded, local, refreshed, summed, summed_number, world
 from potion.files import writable_folder
 from potion.forward import logits, placement
-from potion.importance import KINDS, importances
+from potion.importance import KINDS, averaged, summed_importances
 from potion.patch import Patch
 from potion.progress import Progress
 from potion.result import HealResult
@@ -77,6 +78,12 @@ def heal(
     :param per_sample: exact per-sample importances, several times slower.
     :param cache: a folder in which importances of the training set are kept and found again, by content.
     :param workers: processes that load samples, for datasets that decode files.
+
+    Under ``torch.distributed`` (``torchrun``) the processes share the work, and all get the answer of one: each has the
+    whole model and computes importances of its share of the batches, or, where the model is sharded (FSDP2), holds its
+    pieces throughout. A sharded model cannot be copied: ``result.model`` is then the model itself, repaired in place, and
+    ``result.retain`` and ``result.forget`` are of this process's pieces; ``result.patch`` is of the whole, and undoes it.
+    ``cache`` is left alone there.
     """
     check_weights(model)
     _check_settings(train_set, unaugmented, method, search, retain, exponent)
@@ -85,8 +92,9 @@ def heal(
     known = known_indices(known_poison, count)
     if cache is not None:
         writable_folder(cache)
-    with plain_arithmetic(), Progress(progress) as bars:
-        working = _working_copy(model, device)
+    me = world()
+    with plain_arithmetic(), Progress(progress and me.rank == 0) as bars, _lent(model) as lent:
+        working = lent if is_sharded(model) else _working_copy(model, device)
         job = _Job(
             model=working,
             train_set=train_set,
@@ -96,6 +104,7 @@ def heal(
             read=partial(
                 DatasetBatches, batch_size=batch_size, workers=workers, device=placement(working)[0], seed=seed
             ),
+            part=(0, 1) if is_sharded(model) else me,
             estimator={"kind": method, "exponent": exponent, "per_sample": per_sample},
             search=search,
             seed=seed,
@@ -119,7 +128,7 @@ def heal(
                 weights=patch.count,
                 versions={"potion": __version__, "torch": torch.__version__},
             )
-        repaired = copied(model)
+        repaired = model if is_sharded(model) else copied(model)
         patch.apply(repaired)
     return HealResult(
         status=found.outcome.status,
@@ -153,7 +162,8 @@ class _Job:
     plain_set: Dataset[Any]
     known: list[int]
     rest: list[int]
-    read: Callable[[Dataset[Any], list[int]], DatasetBatches]
+    read: Callable[..., DatasetBatches]
+    part: tuple[int, int]
     estimator: dict[str, Any]
     search: PTN
     seed: int
@@ -165,21 +175,21 @@ class _Job:
 
     def run(self) -> _Found:
         with self.clock("known poison"), forked_rng(self.seed):
-            poison = list(self.read(self.plain_set, self.known))
+            poison = list(self.read(self.plain_set, self.known, part=(0, 1)))
             classes = _checked_classes(self.model, poison)
             before = _accuracy(self.model, poison)
         if before == 0:
             return _Found(Outcome(status=Status.NOT_LEARNED, trace=[], chosen=None), before, {}, {})
         with self.clock("retain importances"):
-            retain = self._cached(self.read(self.train_set, self.rest), "training set", classes)
+            retain = self._cached(self.read(self.train_set, self.rest, part=self.part), "training set", classes)
         with self.clock("forget importances"):
-            forget = self._estimate(self.read(self.train_set, self.known), "known poison", classes)
+            forget = self._estimate(self.read(self.train_set, self.known, part=self.part), "known poison", classes)
         with self.clock("search"), forked_rng(self.seed):
             outcome = ptn.search(
                 self.model,
                 retain,
                 forget,
-                partial(_accuracy, self.model, poison),
+                lambda: agreed(_accuracy(self.model, poison), self.clock.device),
                 before=before,
                 share=len(self.known) / len(self.train_set),  # type: ignore[arg-type]
                 settings=self.search,
@@ -189,11 +199,15 @@ class _Job:
     def _estimate(self, batches: DatasetBatches, what: str, classes: int) -> Importances:
         with forked_rng(self.seed):
             shown = self.bars.track(batches, f"importances of the {what}", len(batches))
-            return importances(self.model, _labels_checked(shown, classes), **self.estimator)
+            totals, terms = summed_importances(self.model, _labels_checked(shown, classes), **self.estimator)
+            if self.part[1] > 1:
+                summed(totals.values())
+                terms = summed_number(terms, self.clock.device)
+            return averaged(self.model, totals, terms, self.estimator["kind"])
 
     def _cached(self, batches: DatasetBatches, what: str, classes: int) -> Importances:
         compute = partial(self._estimate, batches, what, classes)
-        if self.cache is None:
+        if self.cache is None or world().size > 1:  # each process would have to read all of the data for the key
             return compute()
         with forked_rng(self.seed):
             key = content_key(self.model, batches, device=str(self.clock.device), **self.estimator)
@@ -213,6 +227,25 @@ def _check_settings(train_set: Any, unaugmented: Any, method: str, search: Any, 
         raise TypeError(f"train_set must be a map-style dataset with a length, got {type(train_set).__name__}")
     if unaugmented is not None and len(unaugmented) != len(train_set):
         raise ValueError(f"unaugmented must have the {len(train_set)} samples of train_set, it has {len(unaugmented)}")
+
+
+@contextmanager
+def _lent(model: nn.Module) -> Iterator[nn.Module]:
+    """A model that cannot be copied, to be worked on itself: its pieces and modes come back as they were."""
+    if not is_sharded(model):
+        yield model
+        return
+    modes = [(module, module.training) for module in model.modules()]
+    pieces = {name: local(p).clone() for name, p in model.named_parameters()}
+    try:
+        yield model.eval()
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        refreshed(model)
+        for name, p in model.named_parameters():
+            local(p).copy_(pieces[name])
+        refreshed(model)
 
 
 def _working_copy(model: nn.Module, device: str | torch.device | None) -> nn.Module:
@@ -250,7 +283,8 @@ def _labels_checked(batches: Iterable[Batch], classes: int) -> Iterator[Batch]:
     for inputs, labels in batches:
         ends.append(torch.stack([labels.min(), labels.max()]))
         yield inputs, labels
-    check_labels(torch.cat(ends), classes)
+    if ends:  # a process may have no batch at all
+        check_labels(torch.cat(ends), classes)
 
 
 @torch.no_grad()

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from potion.distributed import is_sharded, local, refreshed, slices
 from potion.forward import logits, placed, placement
 from potion.runtime import forked_rng, plain_arithmetic
 from potion.types import Batches, Importances
 
-__all__ = ["KINDS", "importances"]
+__all__ = ["KINDS", "averaged", "importances", "summed_importances"]
 
 EXPONENTS: Final = {"xlf": 1.0, "lf": 2.0}
 KINDS: Final = (*EXPONENTS, "ssd")
@@ -55,19 +56,43 @@ def importances(
     underflow before they are added up, those of bfloat16 weights do not. The model runs in eval mode and comes
     back as it was: modes, gradients, ``requires_grad``, buffers and random states.
     """
+    return averaged(model, *summed_importances(model, batches, kind, exponent=exponent, per_sample=per_sample), kind)
+
+
+def summed_importances(
+    model: nn.Module, batches: Batches, kind: str, *, exponent: float | None = None, per_sample: bool = False
+) -> tuple[Importances, int]:
+    """What :func:`importances` is the mean of, in float64, and the number of terms: sums of several processes add up.
+
+    Of a sharded model each process gets the sums of its own pieces, and all must be given the same batches.
+    """
     objective = _objective(kind, exponent)
     placement(model)  # a model without parameters is refused here
-    totals = {name: torch.zeros_like(p, dtype=_widest(p), requires_grad=False) for name, p in model.named_parameters()}
+    sharded = is_sharded(model)
+    totals = {name: torch.zeros_like(local(p), dtype=_widest(p)) for name, p in model.named_parameters()}
     terms = 0
     with _borrowed(model) as weights:
         running = _Sum(model, weights, totals, objective, torch.square if kind == "ssd" else torch.abs)
-        add = running.add_samples if per_sample else running.add_batch_mean
-        with running.listening():
-            for inputs, labels in batches:
-                if len(inputs):
-                    terms += add(inputs, labels.long())
+        if sharded:
+            if per_sample:
+                raise ValueError("per_sample importances of a sharded model: FSDP has no gradient for a single sample")
+            with running.listening():
+                for inputs, labels, weight in slices(batches):
+                    terms += running.add_part(inputs, labels.long(), weight)
+        else:
+            add = running.add_samples if per_sample else running.add_batch_mean
+            with running.listening():
+                for inputs, labels in batches:
+                    if len(inputs):
+                        terms += add(inputs, labels.long())
+    return totals, terms
+
+
+def averaged(model: nn.Module, totals: Importances, terms: int, kind: str) -> Importances:
+    """Sums as importances; ``totals`` is used up."""
     if terms == 0:
         raise ValueError("batches is empty: importances need at least one sample")
+    refreshed(model)
     found = {name: totals.pop(name).div_(terms).to(_wide(p)) for name, p in model.named_parameters()}
     _check_finite(found, kind)
     return found
@@ -122,6 +147,12 @@ class _Sum(NamedTuple):
         value.backward(inputs=list(self.weights.values()))
         return 1
 
+    def add_part(self, inputs: Tensor, labels: Tensor, weight: float) -> int:
+        """Add this process's pieces of the gradient of a batch's mean, of which the processes have a part each."""
+        outputs = logits(self.model, inputs)
+        (self.objective(outputs, labels.to(outputs.device, non_blocking=True)).mean() * weight).backward()
+        return 1
+
     @contextmanager
     def listening(self) -> Iterator[None]:
         """While gradients are taken and freed as soon as the backward pass has them."""
@@ -135,7 +166,7 @@ class _Sum(NamedTuple):
     def _take(self, name: str, p: Tensor) -> None:
         gradient, p.grad = p.grad, None
         assert gradient is not None
-        dense = gradient.to_dense() if gradient.is_sparse else gradient
+        dense = gradient.to_dense() if gradient.is_sparse else local(gradient)
         self.totals[name].add_(self.magnitude(dense.to(_wide(dense))))
 
     def add_samples(self, inputs: Tensor, labels: Tensor) -> int:

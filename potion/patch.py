@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from potion.distributed import local, own_part, refreshed, whole
 from potion.files import replacing
 from potion.fingerprint import digest_of, fingerprint, stored_tensors
 
@@ -49,12 +50,8 @@ class Patch:
     def between(cls, model: nn.Module, changes: Mapping[str, Change], **metadata: Any) -> Patch:
         """The patch that makes ``changes`` to ``model``, which stays as it is."""
         tensors = stored_tensors(model)
-
-        def patched(name: str, tensor: Tensor) -> Tensor:
-            return _written(tensor, changes[name].indices, changes[name].new()) if name in changes else tensor
-
         before = digest_of(tensors.items())
-        after = digest_of((name, patched(name, tensor)) for name, tensor in tensors.items()) if changes else before
+        after = digest_of(_patched(tensors, changes, {name: change.new() for name, change in changes.items()}))
         return cls(changes=changes, before=before, after=after, metadata=metadata)
 
     def with_metadata(self, **more: Any) -> Patch:
@@ -127,17 +124,31 @@ class Patch:
         for name, change in self.changes.items():
             if name not in tensors or int(change.indices.max()) >= tensors[name].numel():
                 raise ValueError(f"this patch is damaged: the model has no weight that it names in {name!r}")
-        changed = {name: _written(tensors[name], self.changes[name].indices, values[name]) for name in self.changes}
-        if digest_of((tensors | changed).items()) != wanted:
+        if digest_of(_patched(tensors, self.changes, values)) != wanted:
             raise ValueError("this patch is damaged: its values do not lead to the model it was made for")
         with torch.no_grad():
-            for name, value in changed.items():
-                tensors[name].copy_(value)
+            for name, change in self.changes.items():
+                _put(tensors[name], change.indices, values[name])
+        refreshed(model)
         torch.clear_autocast_cache()  # it may hold casts of the old weights
 
 
-def _written(tensor: Tensor, indices: Tensor, values: Tensor) -> Tensor:
-    """A copy of ``tensor`` with ``values`` at the flat ``indices``; the indices count in logical, not memory order."""
-    flat = tensor.detach().flatten().clone()
-    flat[indices.to(flat.device)] = values.to(flat.device)
-    return flat.view(tensor.shape)
+def _patched(
+    tensors: Mapping[str, Tensor], changes: Mapping[str, Change], values: Mapping[str, Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    """The tensors with ``values`` in the place of those that change, one after the other: never a second model."""
+    for name, tensor in tensors.items():
+        if name in changes:
+            flat = whole(tensor).flatten().clone()
+            flat[changes[name].indices.to(flat.device)] = values[name].to(flat.device)
+            yield name, flat.view(tensor.shape)
+        else:
+            yield name, tensor
+
+
+def _put(tensor: Tensor, indices: Tensor, values: Tensor) -> None:
+    """Write ``values`` at the flat ``indices``, which count in logical, not memory order; of a shard, what is here."""
+    piece = local(tensor)
+    mine, places = own_part(tensor, indices)
+    where = torch.unravel_index(places.to(piece.device), piece.shape)
+    piece[where] = values[mine].to(piece.device).reshape(where[0].shape if where else ())

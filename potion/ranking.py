@@ -9,7 +9,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
-__all__ = ["LARGEST_S", "Ranking", "flat_ratios", "percentile_of"]
+from potion.distributed import summed, summed_number
+
+__all__ = ["LARGEST_S", "Ranking", "SharedRanking", "flat_ratios", "percentile_of"]
 
 LARGEST_S: Final = math.expm1(100) / 100
 """The s at which p reaches 0: there is nothing beyond."""
@@ -50,10 +52,10 @@ class Ranking:
         self._ratios = ratios.masked_fill_(ratios.isnan(), -1.0)  # 0/0: below every ratio there is
         self.infinite = int(torch.count_nonzero(self._ratios == math.inf))
         self.total = int(torch.count_nonzero(self._ratios >= 0))
-        self.finite = self.total - self.infinite
+        self.finite = self._counted(self.total - self.infinite)
         if self.finite == 0:
             raise ValueError("no weight has a finite importance ratio: the retain importances are 0 everywhere")
-        self._sample = self._ratios[:: math.ceil(len(ratios) / SAMPLE)].sort(descending=True).values
+        self._sample = self._ratios[:: max(1, math.ceil(len(ratios) / SAMPLE))].sort(descending=True).values
         self.values = self._ratios[:0]
         self.positions = torch.zeros(0, dtype=torch.long, device=ratios.device)
 
@@ -62,10 +64,18 @@ class Ranking:
         place = (self.finite - 1) * (percentile_of(s) / 100)
         low = min(math.floor(place), self.finite - 1)
         high = min(low + 1, self.finite - 1)
-        self._sort(self.total - low)
-        below, above = (float(self.values[self.total - 1 - rank]) for rank in (low, high))
+        below, above = self._at(low, high)
         part = place - low
         return below + (above - below) * part if part < 0.5 else above - (above - below) * (1 - part)
+
+    def _counted(self, number: int) -> int:
+        """How many there are in all."""
+        return number
+
+    def _at(self, low: int, high: int) -> tuple[float, float]:
+        """The finite ratios at two places, counted from the smallest."""
+        self._sort(self.total - low)
+        return float(self.values[self.total - 1 - low]), float(self.values[self.total - 1 - high])
 
     def count_above(self, alpha: float) -> int:
         """How many weights have a ratio above ``alpha``; they are the first ones of ``positions``."""
@@ -88,3 +98,36 @@ class Ranking:
             place *= 2
         self.values, order = self._ratios[positions].sort(descending=True)
         self.positions = positions[order]
+
+
+class SharedRanking(Ranking):
+    """The ranking of weights that are spread over processes: each has its own in order, thresholds are those of all.
+
+    The exact ratio at a place in the order of all is found by bisection over the floats themselves, of which there are so
+    few that 32 (64) rounds of counting do: nobody ever sees another's ratios.
+    """
+
+    def __init__(self, ratios: Tensor) -> None:
+        super().__init__(ratios)
+        self._sort(self.total)
+        self._rising = self.values[self.infinite :].flip(0)
+
+    def _counted(self, number: int) -> int:
+        return summed_number(number, self._ratios.device)
+
+    def _at(self, low: int, high: int) -> tuple[float, float]:
+        bits = torch.int64 if self._rising.dtype == torch.float64 else torch.int32
+        largest = torch.tensor([torch.finfo(self._rising.dtype).max], dtype=self._rising.dtype).view(bits)
+        ranks = torch.tensor([low, high], device=self._rising.device)
+        lower = torch.zeros(2, dtype=bits)
+        upper = largest.expand(2).clone()
+        while bool((lower < upper).any()):  # floats of one sign are ordered as their bits are
+            middle = lower + (upper - lower) // 2
+            counts = torch.searchsorted(
+                self._rising, middle.view(self._rising.dtype).to(self._rising.device), right=True
+            )
+            summed([counts])
+            enough = (counts > ranks).cpu()
+            lower, upper = torch.where(enough, lower, middle + 1), torch.where(enough, middle, upper)
+        below, above = lower.view(self._rising.dtype).tolist()
+        return below, above

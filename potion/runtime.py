@@ -19,6 +19,7 @@ __all__ = [
     "forked_rng",
     "generator_for",
     "plain_arithmetic",
+    "reseed",
     "rng_states",
     "seed_for",
     "set_layout",
@@ -109,6 +110,13 @@ def set_rng_states(states: dict[str, Any]) -> None:
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
 
 
+def reseed(seed: int) -> None:
+    """Start torch (all devices), numpy and ``random`` from a seed."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
 @contextmanager
 def forked_rng(seed: int | None = None) -> Iterator[None]:
     """Run a block on random states of its own: torch (all devices), numpy and ``random``; the caller's come back.
@@ -119,9 +127,7 @@ def forked_rng(seed: int | None = None) -> Iterator[None]:
     mps = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         if seed is not None:
-            torch.manual_seed(seed)
-            random.seed(seed)
-            np.random.seed(seed % 2**32)
+            reseed(seed)
         try:
             yield
         finally:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from potion.distributed import local
+
 __all__ = ["check_labels", "check_logits", "check_weights", "known_device", "known_indices", "whole_number"]
 
 
@@ -77,7 +79,7 @@ def check_weights(model: nn.Module) -> None:
     for name, p in model.named_parameters():
         if p.is_inference():
             raise ValueError(f"model's parameter {name!r} was made in inference mode: load the model outside of it")
-        if not torch.isfinite(p).all():
+        if not torch.isfinite(local(p)).all():
             raise ValueError(f"model's parameter {name!r} holds NaN or inf: load a sound checkpoint first")
 
 
