@@ -67,7 +67,7 @@ class _Lane:
         self.move_to(0)
         begin, end = self._range
         mine = (ranking.positions >= begin) & (ranking.positions < end)
-        self._ranks = torch.nonzero(mine).flatten()
+        self._ranks = torch.nonzero(mine).flatten().cpu()  # looked up at each step
         self._places = (ranking.positions[mine] - begin).to(self.flat.device)
         beta = factors(ranking.values[mine], self._lam).to(self.flat.device)
         self._old = self.flat[self._places]

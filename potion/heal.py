@@ -50,6 +50,7 @@ def heal(
     progress: bool = True,
     unaugmented: Dataset[Any] | None = None,
     retain: Retain = "rest",
+    retain_share: float = 1.0,
     exponent: float | None = None,
     per_sample: bool = False,
     cache: str | os.PathLike[str] | None = None,
@@ -74,6 +75,8 @@ def heal(
         from it. Default: ``train_set`` as it is, drawn once.
     :param retain: ``"rest"`` takes the retain importances over the training set without the known poison (FACTS 6),
         ``"all"`` over all of it (Alg. 1 as printed), so that one cached pass serves any set of known poison.
+    :param retain_share: estimate the retain importances on a random part of these samples, at least one batch. The docs
+        (speed.md) show what that does to the repair.
     :param exponent: another exponent w of the output norm for xlf and lf.
     :param per_sample: exact per-sample importances, several times slower.
     :param cache: a folder in which importances of the training set are kept and found again, by content.
@@ -86,7 +89,7 @@ def heal(
     ``cache`` is left alone there.
     """
     check_weights(model)
-    _check_settings(train_set, unaugmented, method, search, retain, exponent)
+    _check_settings(train_set, unaugmented, method, search, retain, retain_share, exponent)
     batch_size, seed = whole_number("batch_size", batch_size, least=1), whole_number("seed", seed)
     count = len(train_set)  # type: ignore[arg-type]
     known = known_indices(known_poison, count)
@@ -100,7 +103,7 @@ def heal(
             train_set=train_set,
             plain_set=train_set if unaugmented is None else unaugmented,
             known=known,
-            rest=_rest(train_set, count, known if retain == "rest" else [], seed),
+            rest=_rest(train_set, count, known if retain == "rest" else [], seed, retain_share, batch_size),
             read=partial(
                 DatasetBatches, batch_size=batch_size, workers=workers, device=placement(working)[0], seed=seed
             ),
@@ -214,13 +217,17 @@ class _Job:
         return cached(self.cache, key, compute, self.model)
 
 
-def _check_settings(train_set: Any, unaugmented: Any, method: str, search: Any, retain: str, exponent: Any) -> None:
+def _check_settings(
+    train_set: Any, unaugmented: Any, method: str, search: Any, retain: str, retain_share: Any, exponent: Any
+) -> None:
     if method not in KINDS:
         raise ValueError(f"unknown method {method!r}; known are {', '.join(KINDS)}")
     if not isinstance(search, PTN):
         raise TypeError(f"search must be a potion.PTN, got {type(search).__name__}")
     if exponent is not None and (isinstance(exponent, bool) or not isinstance(exponent, float | int)):
         raise TypeError(f"exponent must be a number, got {exponent!r}")
+    if isinstance(retain_share, bool) or not isinstance(retain_share, float | int) or not 0 < retain_share <= 1:
+        raise ValueError(f"retain_share must be above 0 and at most 1, got {retain_share!r}")
     if retain not in get_args(Retain):
         raise ValueError(f"retain must be one of {', '.join(get_args(Retain))}, got {retain!r}")
     if not hasattr(train_set, "__len__") or not hasattr(train_set, "__getitem__"):
@@ -261,10 +268,17 @@ def _working_copy(model: nn.Module, device: str | torch.device | None) -> nn.Mod
     return working.to(wanted)
 
 
-def _rest(train_set: Dataset[Any], count: int, left_out: Sequence[int], seed: int) -> list[int]:
-    """All samples but a few in random order: a batch's mean gradient wants a mixed batch, whatever the set's order."""
-    samples = sorted(set(range(count)) - set(left_out))
-    return shuffled(train_set, samples, generator_for("importances", seed))
+def _rest(
+    train_set: Dataset[Any], count: int, left_out: Sequence[int], seed: int, share: float, batch_size: int
+) -> list[int]:
+    """All samples but a few in random order: a batch's mean gradient wants a mixed batch, whatever the set's order.
+
+    A share of them is the first ones in that order, in whole batches.
+    """
+    samples = shuffled(train_set, sorted(set(range(count)) - set(left_out)), generator_for("importances", seed))
+    if share == 1:
+        return samples
+    return samples[: max(1, round(share * len(samples) / batch_size)) * batch_size]
 
 
 def _checked_classes(model: nn.Module, batches: Sequence[Batch]) -> int:

@@ -16,6 +16,9 @@ __all__ = ["LARGEST_S", "Ranking", "SharedRanking", "flat_ratios", "percentile_o
 LARGEST_S: Final = math.expm1(100) / 100
 """The s at which p reaches 0: there is nothing beyond."""
 
+PIECE: Final = 2**30
+"""So many ratios are looked through at a time."""
+
 SAMPLE: Final = 2**17
 """So many ratios tell where the top few percent begin."""
 
@@ -57,6 +60,9 @@ class Ranking:
             raise ValueError("no weight has a finite importance ratio: the retain importances are 0 everywhere")
         self._sample = self._ratios[:: max(1, math.ceil(len(ratios) / SAMPLE))].sort(descending=True).values
         self.values = self._ratios[:0]
+        self._host = self._falling = self._ratios[
+            :0
+        ].cpu()  # what a search looks up at each step, where looking costs nothing
         self.positions = torch.zeros(0, dtype=torch.long, device=ratios.device)
 
     def alpha(self, s: float) -> float:
@@ -75,13 +81,13 @@ class Ranking:
     def _at(self, low: int, high: int) -> tuple[float, float]:
         """The finite ratios at two places, counted from the smallest."""
         self._sort(self.total - low)
-        return float(self.values[self.total - 1 - low]), float(self.values[self.total - 1 - high])
+        return float(self._host[self.total - 1 - low]), float(self._host[self.total - 1 - high])
 
     def count_above(self, alpha: float) -> int:
         """How many weights have a ratio above ``alpha``; they are the first ones of ``positions``."""
-        while len(self.values) < self.total and not (len(self.values) and float(self.values[-1]) <= alpha):
-            self._sort(len(self.values) + 1)
-        return int(torch.count_nonzero(self.values > alpha))
+        while len(self._host) < self.total and not (len(self._host) and float(self._host[-1]) <= alpha):
+            self._sort(len(self._host) + 1)
+        return int(torch.searchsorted(self._falling, torch.tensor(-alpha, dtype=torch.float64)))
 
     def _sort(self, count: int) -> None:
         """Have at least the first ``count`` in order, and four times what there was."""
@@ -92,12 +98,20 @@ class Ranking:
         while True:
             everything = place >= len(self._sample)
             least = 0.0 if everything else max(float(self._sample[place]), 0.0)
-            positions = torch.nonzero(self._ratios >= least).flatten()
+            positions = _where(self._ratios, least)
             if len(positions) >= wanted:
                 break
             place *= 2
         self.values, order = self._ratios[positions].sort(descending=True)
         self.positions = positions[order]
+        self._host = self.values.cpu()
+        self._falling = -self._host.double()  # in float64: an interpolated alpha may lie between two float32 ratios
+
+
+def _where(ratios: Tensor, least: float) -> Tensor:
+    """The positions of the ratios of at least ``least``, in pieces, for devices that count only to 2^31."""
+    pieces = ratios.split(PIECE)
+    return torch.cat([torch.nonzero(piece >= least).flatten() + k * PIECE for k, piece in enumerate(pieces)])
 
 
 class SharedRanking(Ranking):

@@ -15,11 +15,16 @@ import torch
 from potion.bench.plan import Run
 from potion.version import __version__
 
-__all__ = ["device_name", "provenance"]
+__all__ = ["machine", "provenance"]
 
 
 def provenance(run: Run, device: torch.device) -> dict[str, Any]:
-    """Everything but the time that the same run on the same machine has in common; no host names, no paths."""
+    """Where and when, with which seed, out of which suite."""
+    return {**machine(device), "seed": run.seed, "suite": run.suite_digest}
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Time, versions, commit and device; no host names, no paths."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {
@@ -29,14 +34,12 @@ def provenance(run: Run, device: torch.device) -> dict[str, Any]:
             "python": platform.python_version(),
         },
         "commit": _commit(),
-        "device": device_name(device),
+        "device": _device_name(device),
         "threads": torch.get_num_threads() if device.type == "cpu" else None,
-        "seed": run.seed,
-        "suite": run.suite_digest,
     }
 
 
-def device_name(device: torch.device) -> str:
+def _device_name(device: torch.device) -> str:
     """The device in words."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

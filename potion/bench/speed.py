@@ -1,0 +1,277 @@
+"""``potion bench speed``: what healing costs on the machine at hand, as seconds and as ratios taken in one run."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from torch.utils.flop_counter import FlopCounterMode
+
+from potion.batches import DatasetBatches, fetch
+from potion.bench.provenance import machine
+from potion.bench.workloads import Workload, workload
+from potion.heal import heal
+from potion.importance import importances
+from potion.runtime import forked_rng, generator_for, plain_arithmetic, synchronize
+
+__all__ = ["Fit", "draw_speed", "fitted", "measured"]
+
+SHARES: Final = (1 / 8, 1 / 4, 1 / 2, 1.0)
+"""Of the training set, for how the time grows with it."""
+WIDE: Final = 4
+"""So many batches are enough to see how the time grows with the weights."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Seconds = intercept + slope * size by least squares, and the exponent of seconds ~ size ** exponent."""
+
+    exponent: float
+    intercept: float
+    slope: float
+
+
+def fitted(sizes: Sequence[float], seconds: Sequence[float]) -> Fit:
+    """A line through the points, and one through their logarithms."""
+    slope, intercept = statistics.linear_regression(sizes, seconds)
+    exponent, _ = statistics.linear_regression([math.log(size) for size in sizes], [math.log(each) for each in seconds])
+    return Fit(exponent, intercept, slope)
+
+
+def measured(
+    name: str,
+    device: torch.device,
+    *,
+    repeats: int,
+    count: int,
+    method: str,
+    tell: Callable[[str], None],
+    images: int | None = None,
+) -> dict[str, Any]:
+    """Every figure of one workload; the median of ``repeats`` after a warm-up, things that are compared taken in turns."""
+    tell(f"making the victim ({name})")
+    work = workload(name, device, images)
+    poison = work.known(count)
+    tell("healing")
+    heals = _heals(work, poison, method, device, repeats)
+    tell("importances against a plain pass")
+    passes = _passes(work, method, device, repeats)
+    tell("arithmetic")
+    flops, peak = _flops(work, device), _peak_flops(device)
+    tell("scaling")
+    scaling = _scaling(work, method, device, repeats)
+    batches = math.ceil(len(work.train_set) / work.batch_size)
+    return {
+        "workload": name,
+        "method": method,
+        "machine": machine(device),
+        "repeats": repeats,
+        "images": len(work.train_set),
+        "known": len(poison),
+        "batch_size": work.batch_size,
+        "parameters": _weights(work.model),
+        **heals,
+        **passes,
+        "ratios": {
+            "heal / plain pass": heals["heal_seconds"] / passes["plain_pass_seconds"],
+            "importance pass / plain pass": passes["importance_pass_seconds"] / passes["plain_pass_seconds"],
+            "search / importance pass": heals["phases"].get("search", 0.0) / passes["importance_pass_seconds"],
+            "achieved / peak FLOP/s": flops * batches / passes["importance_pass_seconds"] / peak,
+        },
+        "images_per_second": {
+            "importances": len(work.train_set) / passes["importance_pass_seconds"],
+            "plain pass": len(work.train_set) / passes["plain_pass_seconds"],
+        },
+        "peak_flops": peak,
+        "scaling": scaling,
+    }
+
+
+def _heals(work: Workload, poison: list[int], method: str, device: torch.device, repeats: int) -> dict[str, Any]:
+    plain = work.train_set.plain()
+    results, seconds, peaks = [], [], []
+    for _ in range(repeats + 1):
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        held = _allocated(device)
+        begin = time.perf_counter()
+        result = heal(
+            work.model,
+            work.train_set,
+            poison,
+            method,
+            batch_size=work.batch_size,
+            unaugmented=plain,
+            device=device,
+            progress=False,
+        )
+        synchronize(device)
+        seconds.append(time.perf_counter() - begin)
+        results.append(result)
+        peaks.append(_peak(device) - held)
+    phases = {
+        phase: statistics.median(each.timings.get(phase, 0.0) for each in results[1:]) for phase in results[0].timings
+    }
+    size = sum(p.numel() * p.element_size() for p in work.model.parameters())
+    steps = len(results[0].trace)
+    return {
+        "status": results[0].status.value,
+        "steps": steps,
+        "heal_seconds": statistics.median(seconds[1:]),
+        "heal_seconds_all": seconds[1:],
+        "phases": phases,
+        "steps_per_second": steps / phases["search"] if phases.get("search") else None,
+        "peak_bytes_over_model": max(peaks) if device.type == "cuda" else None,
+        "peak_in_weights": max(peaks) / size if device.type == "cuda" else None,
+    }
+
+
+def _passes(work: Workload, method: str, device: torch.device, repeats: int) -> dict[str, Any]:
+    batches = _batches(work, len(work.train_set), device)
+    estimate, plain = _both(work.model, batches, method)
+    ours, theirs = _in_turns(estimate, plain, device, repeats)
+    return {"importance_pass_seconds": ours, "plain_pass_seconds": theirs}
+
+
+def _both(model: nn.Module, batches: DatasetBatches, method: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """An importance pass and a plain forward and backward pass over the same batches, in the same mode and precision."""
+    model.eval()
+
+    def plain() -> None:
+        with plain_arithmetic():
+            for inputs, labels in batches:
+                model.zero_grad(set_to_none=True)
+                nn.functional.cross_entropy(model(inputs), labels).backward()
+            model.zero_grad(set_to_none=True)
+
+    return lambda: importances(model, batches, method), plain
+
+
+def _scaling(work: Workload, method: str, device: torch.device, repeats: int) -> dict[str, Any]:
+    """How the importance pass grows with |S_tr| and with the weights, and a step of the search with |S_f|."""
+    times = max(1, repeats // 2)
+    found: dict[str, Any] = {}
+    sizes = [round(share * len(work.train_set)) // work.batch_size * work.batch_size for share in SHARES]
+    seconds = [_median(_both(work.model, _batches(work, size, device), method)[0], device, times) for size in sizes]
+    found["training samples"] = _series(sizes, seconds)
+    counts = sorted({max(1, round(share * len(work.poison))) for share in SHARES})
+    steps = [_median(_inference(work, count, device), device, 3 * times) for count in counts]
+    found["known samples"] = _series(counts, steps)
+    if work.wider is not None and work.widths:
+        models = [work.wider(width) for width in work.widths]
+        some = _batches(work, WIDE * work.batch_size, device)
+        seconds = [_median(_both(model, some, method)[0], device, times) for model in models]
+        found["parameters"] = _series([_weights(model) for model in models], seconds)
+    return found
+
+
+def _inference(work: Workload, count: int, device: torch.device) -> Callable[[], Any]:
+    inputs, labels = fetch(work.train_set.plain(), work.known(count), device)
+    poison = TensorDataset(inputs, labels)
+
+    @torch.no_grad()
+    def look() -> int:
+        hits = [work.model(x).argmax(1) == y for x, y in DatasetBatches(poison, range(count), work.batch_size)]
+        return int(torch.cat(hits).sum())
+
+    return look
+
+
+def _series(sizes: Sequence[int], seconds: Sequence[float]) -> dict[str, Any]:
+    fit = fitted(sizes, seconds)
+    return {"sizes": list(sizes), "seconds": list(seconds), **vars(fit)}
+
+
+def _batches(work: Workload, count: int, device: torch.device) -> DatasetBatches:
+    order = torch.randperm(len(work.train_set), generator=generator_for("speed", 0))[:count].tolist()
+    return DatasetBatches(work.train_set, order, work.batch_size, device=device)
+
+
+def _flops(work: Workload, device: torch.device) -> int:
+    """Floating-point operations of the forward and backward pass over one batch."""
+    inputs, labels = next(iter(_batches(work, work.batch_size, device)))
+    with FlopCounterMode(display=False) as counter:
+        nn.functional.cross_entropy(work.model(inputs), labels).backward()
+    work.model.zero_grad(set_to_none=True)
+    return int(counter.get_total_flops())
+
+
+def _weights(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def _peak_flops(device: torch.device) -> float:
+    """What a large float32 matrix product reaches here, as torch is set up; with TF32 where convolutions may use it."""
+    size = 8192 if device.type == "cuda" else 2048
+    one, two = torch.randn(2, size, size, device=device)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32
+    try:
+        return 2 * size**3 / _median(lambda: one @ two, device, 5)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _in_turns(
+    one: Callable[[], Any], two: Callable[[], Any], device: torch.device, repeats: int
+) -> tuple[float, float]:
+    """The medians of both, taken in turns after a warm-up: what disturbs one disturbs the other."""
+    _seconds(one, device), _seconds(two, device)
+    times = [(_seconds(one, device), _seconds(two, device)) for _ in range(repeats)]
+    return statistics.median(first for first, _ in times), statistics.median(second for _, second in times)
+
+
+def _median(call: Callable[[], Any], device: torch.device, repeats: int) -> float:
+    _seconds(call, device)
+    return statistics.median(_seconds(call, device) for _ in range(repeats))
+
+
+def _seconds(call: Callable[[], Any], device: torch.device) -> float:
+    synchronize(device)
+    begin = time.perf_counter()
+    with forked_rng(0):
+        call()
+        synchronize(device)
+        return time.perf_counter() - begin
+
+
+def _allocated(device: torch.device) -> int:
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+
+
+def _peak(device: torch.device) -> int:
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+
+
+def draw_speed(path: Path, found: dict[str, Any]) -> None:
+    """Where the time of a heal goes, and how it grows."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    panels = len(found["scaling"])
+    figure = Figure(figsize=(3.6 * (panels + 1), 3.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot(1, panels + 1, 1)
+    phases = found["phases"]
+    axes.barh(list(phases), list(phases.values()), color="#0072b2")
+    axes.axvline(found["plain_pass_seconds"], color="#d55e00", ls="--", lw=1.5, label="one plain pass")
+    axes.invert_yaxis()
+    axes.set(xlabel="seconds")
+    axes.set_title(f"{found['workload']}, {found['method']}: heal in {found['heal_seconds']:.2f} s", fontsize=10)
+    axes.legend(frameon=False, fontsize=8)
+    for place, (name, series) in enumerate(found["scaling"].items(), 2):
+        axes = figure.add_subplot(1, panels + 1, place)
+        axes.loglog(series["sizes"], series["seconds"], "o-", color="#009e73")
+        axes.set(xlabel=name, ylabel="seconds")
+        axes.set_title(f"exponent {series['exponent']:.2f}", fontsize=10)
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, format="png", dpi=130)
