@@ -49,7 +49,7 @@ def same_patch(one, two):
         assert torch.equal(one.changes[name].old, two.changes[name].old)
 
 
-@pytest.mark.parametrize(("method", "processes"), [("xlf", 2), ("xlf", 3), ("ssd", 2)])
+@pytest.mark.parametrize(("method", "processes"), [("xlf", 3), ("ssd", 2)])
 def test_replicas_agree_with_one_process_to_the_last_bit(alone, tmp_path, method, processes):
     (single,), (patch,) = alone(method)
     assert single["status"] == "healed", "there is something to agree on"
@@ -63,7 +63,7 @@ def test_replicas_agree_with_one_process_to_the_last_bit(alone, tmp_path, method
         assert all(torch.equal(result["healed"][name], single["healed"][name]) for name in single["healed"])
 
 
-@pytest.mark.parametrize(("method", "processes"), [("xlf", 2), ("lf", 3)])
+@pytest.mark.parametrize(("method", "processes"), [("xlf", 3)])
 def test_shards_are_healed_without_ever_being_one(alone, tmp_path, method, processes):
     """FSDP adds gradients of parts of a batch up, so floats may differ in their last bits (1e-5); decisions do not."""
     (single,), (patch,) = alone(method)
@@ -91,18 +91,18 @@ import sys, torch, torch.distributed as dist
 from potion.ranking import Ranking, SharedRanking
 dist.init_process_group("gloo")
 ratios = torch.load(sys.argv[1], weights_only=True)
-mine = ratios.tensor_split(dist.get_world_size())[dist.get_rank()]
-shared, whole = SharedRanking(mine.clone()), Ranking(ratios.clone())
-for s in (0.0, 1e-6, 1e-4, 0.01, 1.0, 50.0, 1e6, 1e20, 1e43):
-    assert shared.alpha(s) == whole.alpha(s), (s, shared.alpha(s), whole.alpha(s))
+for values in (ratios, ratios.double() / 3):
+    mine = values.tensor_split(dist.get_world_size())[dist.get_rank()]
+    shared, whole = SharedRanking(mine.clone()), Ranking(values.clone())
+    for s in (0.0, 1e-6, 1e-4, 0.01, 1.0, 50.0, 1e6, 1e20, 1e43):
+        assert shared.alpha(s) == whole.alpha(s), (s, shared.alpha(s), whole.alpha(s))
 dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_percentile_over_shards_is_exact(tmp_path, dtype):
+def test_the_percentile_over_shards_is_exact(tmp_path):
     torch.manual_seed(0)
-    ratios = flat_ratios([(torch.rand(1000, dtype=dtype), torch.rand(1000, dtype=dtype))])
+    ratios = flat_ratios([(torch.rand(1000), torch.rand(1000))])
     ratios[::7] = ratios[3]  # ties
     ratios[5], ratios[6], ratios[995:] = float("nan"), float("inf"), float("nan")
     assert Ranking(ratios.clone()).infinite == 1

@@ -63,9 +63,9 @@ def test_killed_at_random_points_it_loses_nothing_and_repeats_nothing(suite, who
     for attempt in range(30):
         process = bench("run", suite, "--results", tmp_path, wait=False)
         if attempt % 2 == 0:  # somewhere between the import and the first result
-            time.sleep(draw.uniform(1.0, 5.0))
+            time.sleep(draw.uniform(1.0, 4.0))
         else:  # somewhere after a few results
-            for _ in range(draw.randint(1, 4)):
+            for _ in range(draw.randint(2, 5)):
                 process.stdout.readline()
             time.sleep(draw.uniform(0.0, 0.6))
         if process.poll() is None:

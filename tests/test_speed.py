@@ -21,7 +21,7 @@ def test_fits_are_numpys():
 
 
 def test_it_prints_ratios_and_writes_json_and_a_figure(tmp_path):
-    done = bench("speed", "--images", 2048, "--repeats", 1, "--known", 20, "--device", "cpu", "--out", tmp_path)
+    done = bench("speed", "--images", 1024, "--repeats", 1, "--known", 20, "--device", "cpu", "--out", tmp_path)
     assert done.returncode == 0, done.err
     found = json.loads((tmp_path / "cpu-embedded-xlf.json").read_text())
     assert set(found["ratios"]) == {

@@ -159,7 +159,8 @@ def _scaling(work: Workload, method: str, device: torch.device, repeats: int) ->
     """How the importance pass grows with |S_tr| and with the weights, and a step of the search with |S_f|."""
     times = max(1, repeats // 2)
     found: dict[str, Any] = {}
-    sizes = [round(share * len(work.train_set)) // work.batch_size * work.batch_size for share in SHARES]
+    whole = len(work.train_set) // work.batch_size
+    sizes = [work.batch_size * batches for batches in sorted({max(1, round(share * whole)) for share in SHARES})]
     seconds = [_median(_both(work.model, _batches(work, size, device), method)[0], device, times) for size in sizes]
     found["training samples"] = _series(sizes, seconds)
     counts = sorted({max(1, round(share * len(work.poison))) for share in SHARES})
