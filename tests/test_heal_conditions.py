@@ -176,3 +176,33 @@ def test_numbers_of_other_libraries_are_numbers(case, tmp_path):
     result.patch.save(tmp_path / "p.safetensors")
     assert {"method", "alpha", "s", "rho", "known", "weights", "versions"} <= result.patch.metadata.keys()
     json.dumps(result.to_dict())
+
+
+class Counting(torch.utils.data.Dataset):
+    """Remembers which samples were asked for."""
+
+    def __init__(self, data):
+        self.data, self.asked = data, []
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        self.asked.append(index)
+        x, y = self.data[index]
+        return x, int(y)
+
+
+@pytest.mark.parametrize(("share", "batches"), [(0.5, 6), (0.1, 1), (0.001, 1)])
+def test_a_share_of_the_training_set_is_read_in_whole_batches(case, share, batches):
+    model, data, known = case
+    counting = Counting(data)
+    heal((model, counting, known), batch_size=16, retain_share=share, unaugmented=data)
+    read = [index for index in counting.asked if index not in known[:12]]
+    assert len(read) == len(set(read)) == 16 * batches, "each once, of the 188 that are not known poison"
+
+
+@pytest.mark.parametrize("share", [0, -0.5, 1.5, True, "half", float("nan")])
+def test_a_share_that_is_none_is_refused(case, share):
+    with pytest.raises(ValueError, match="retain_share must be above 0 and at most 1"):
+        heal(case, retain_share=share)

@@ -14,7 +14,7 @@ from potion.data import ImageSet, PoisonedSet, View
 from potion.embedded import new_model
 from potion.fingerprint import fingerprint
 from potion.models import resnet9
-from potion.training import Recipe, learning_rate, train
+from potion.training import ForeignCheckpoint, Recipe, Stopped, learning_rate, train
 
 
 def test_the_schedule():
@@ -173,3 +173,34 @@ def test_compiled_training_leaves_a_plain_model():
 def test_recipes_out_of_range_are_refused(bad):
     with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
         Recipe(**bad)
+
+
+def test_a_training_that_is_stopped_writes_its_checkpoint_and_goes_on(tmp_path):
+    data = TensorDataset(torch.rand(40, 1, 16, 16), torch.arange(40) % 10)
+    recipe = Recipe(iterations=6, batch_size=8, lr=0.05)
+    checkpoint, seen = tmp_path / "run.pt", []
+
+    def run(**more):
+        torch.manual_seed(1)
+        return train(new_model(), data, recipe, progress=False, **more)
+
+    with pytest.raises(Stopped, match="stopped after 3 of 6 iterations"):
+        run(checkpoint=checkpoint, between=lambda done: done == 3)
+    assert checkpoint.exists()
+    again = run(checkpoint=checkpoint, between=lambda done: bool(seen.append(done)))
+    assert seen == [4, 5], "it went on, and nobody is asked whether to stop at the end"
+    assert fingerprint(again) == fingerprint(run())
+    assert not checkpoint.exists()
+
+
+def test_a_complete_checkpoint_can_be_kept(tmp_path):
+    data = TensorDataset(torch.rand(40, 1, 16, 16), torch.arange(40) % 10)
+    recipe = Recipe(iterations=2, batch_size=8, lr=0.05)
+    torch.manual_seed(1)
+    one = train(new_model(), data, recipe, progress=False, checkpoint=tmp_path / "run.pt", keep_checkpoint=True)
+    torch.manual_seed(1)
+    model = new_model()
+    two = train(model, data, recipe, progress=False, checkpoint=tmp_path / "run.pt", keep_checkpoint=True)
+    assert fingerprint(one) == fingerprint(two)
+    with pytest.raises(ForeignCheckpoint, match="the checkpoint of another training run"):
+        train(new_model(), data, recipe, seed=7, progress=False, checkpoint=tmp_path / "run.pt")

@@ -1,0 +1,74 @@
+"""Put the committed measurements into docs/speed.md, between the markers.
+
+    python scripts/speed_docs.py [--check]
+
+With --check nothing is written; the exit code says whether the page is up to date.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+TITLES = {"embedded": "embedded victim", "goel-cifar10": "CIFAR-10, ResNet-9"}
+
+
+def speeds() -> str:
+    lines = [
+        "| workload | machine | heal | heal / plain pass | importances / plain pass | search / importances | of peak "
+        "| exponents |",
+        "|---|---|---:|---:|---:|---:|---:|---|",
+    ]
+    for path in sorted((ROOT / "results/speed").glob("*.json")):
+        found = json.loads(path.read_text())
+        ratios = found["ratios"]
+        numbers = [f"{found['heal_seconds']:.2f} s"]
+        numbers += [f"{ratios[name]:.2f}" for name in ("heal / plain pass", "importance pass / plain pass")]
+        numbers += [f"{ratios['search / importance pass']:.1%}", f"{ratios['achieved / peak FLOP/s']:.0%}"]
+        growth = ", ".join(f"{name} {series['exponent']:.2f}" for name, series in found["scaling"].items())
+        what = (
+            f"{found['workload']}, {found['images']:,} images, {found['known']} known, {found['parameters']:,} weights"
+        )
+        lines.append(f"| {what} | {found['machine']['device']} | {' | '.join(numbers)} | {growth} |")
+    return "\n".join(lines) + "\n"
+
+
+def shares() -> str:
+    lines = ["| | share | healed, mean (worst) | damage, mean (worst) |", "|---|---:|---:|---:|"]
+    for path in sorted((ROOT / "results/retain-share").glob("*.json")):
+        rows = json.loads(path.read_text())["rows"]
+        for case in dict.fromkeys(row["case"] for row in rows):
+            for share in dict.fromkeys(row["share"] for row in rows):
+                mine = [row for row in rows if (row["case"], row["share"]) == (case, share)]
+                title = f"{TITLES[path.stem]}, {case}"
+                lines.append(f"| {title} | {share:.0%} | {spread(mine, 'healed')} | {spread(mine, 'damage')} |")
+    return "\n".join(lines) + "\n"
+
+
+def spread(rows: list[dict[str, Any]], key: str) -> str:
+    values = [row[key] for row in rows]
+    return f"{fmean(values):.1f} ({min(values):.1f})"
+
+
+def updated(text: str) -> str:
+    for name, table in (("speed", speeds()), ("shares", shares())):
+        begin, end = f"<!-- {name}: scripts/speed_docs.py -->\n", f"<!-- end of {name} -->"
+        before, rest = text.split(begin)
+        text = before + begin + table + end + rest.split(end)[1]
+    return text
+
+
+def main() -> None:
+    path = ROOT / "docs/speed.md"
+    text = path.read_text()
+    if "--check" in sys.argv:
+        sys.exit(0 if updated(text) == text else "docs/speed.md is not up to date: python scripts/speed_docs.py")
+    path.write_text(updated(text))
+
+
+if __name__ == "__main__":
+    main()
