@@ -25,7 +25,7 @@ from potion.importance import KINDS, averaged, summed_importances
 from potion.patch import Patch
 from potion.progress import Progress
 from potion.result import HealResult
-from potion.runtime import best_device, copied, forked_rng, generator_for, plain_arithmetic, synchronize
+from potion.runtime import Precision, best_device, copied, forked_rng, generator_for, plain_arithmetic, synchronize
 from potion.search import PTN, Outcome
 from potion.types import Importances, Status
 from potion.validation import check_labels, check_logits, check_weights, known_device, known_indices, whole_number
@@ -53,6 +53,7 @@ def heal(
     retain_share: float = 1.0,
     exponent: float | None = None,
     per_sample: bool = False,
+    precision: Precision | None = None,
     cache: str | os.PathLike[str] | None = None,
     workers: int = 0,
 ) -> HealResult:
@@ -79,6 +80,8 @@ def heal(
         (speed.md) show what that does to the repair.
     :param exponent: another exponent w of the output norm for xlf and lf.
     :param per_sample: exact per-sample importances, several times slower.
+    :param precision: compute importances in ``"float32"`` to the last bit, ``"tf32"`` or ``"bfloat16"`` (autocast); by
+        default as torch is set up, which on a GPU means TF32 convolutions. The search always runs as torch is set up.
     :param cache: a folder in which importances of the training set are kept and found again, by content.
     :param workers: processes that load samples, for datasets that decode files.
 
@@ -108,7 +111,7 @@ def heal(
                 DatasetBatches, batch_size=batch_size, workers=workers, device=placement(working)[0], seed=seed
             ),
             part=(0, 1) if is_sharded(model) else me,
-            estimator={"kind": method, "exponent": exponent, "per_sample": per_sample},
+            estimator={"kind": method, "exponent": exponent, "per_sample": per_sample, "precision": precision},
             search=search,
             seed=seed,
             cache=cache,

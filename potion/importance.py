@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from potion.distributed import is_sharded, local, refreshed, slices
 from potion.forward import logits, placed, placement
-from potion.runtime import forked_rng, plain_arithmetic
+from potion.runtime import Precision, arithmetic, forked_rng, plain_arithmetic
 from potion.types import Batches, Importances
 
 __all__ = ["KINDS", "averaged", "importances", "summed_importances"]
@@ -31,7 +31,13 @@ SAMPLE_GRADIENTS: Final = 2**27
 
 
 def importances(
-    model: nn.Module, batches: Batches, kind: str = "xlf", *, exponent: float | None = None, per_sample: bool = False
+    model: nn.Module,
+    batches: Batches,
+    kind: str = "xlf",
+    *,
+    exponent: float | None = None,
+    per_sample: bool = False,
+    precision: Precision | None = None,
 ) -> Importances:
     r"""Importance of every weight of ``model`` for the data in ``batches``.
 
@@ -43,6 +49,7 @@ def importances(
     ``"xlf"``  :math:`|\partial\, \lVert f(x)\rVert_2 / \partial\theta_i|`     Eq. (5), Schoepf et al., Potion
     =========  ==============================================================  ===================================
 
+    ``precision`` computes the gradients in another one than torch is set up for (:func:`potion.runtime.arithmetic`).
     ``exponent`` puts another w in the place of XLF's 1 or LF's 2. The published numbers take the gradient of the mean over
     a batch and average its magnitude over the batches, the short last one counting as one (FACTS 7): so does this, and
     the result depends on the batch size. ``per_sample=True`` is the printed form, a mean over samples; it costs several
@@ -56,11 +63,20 @@ def importances(
     underflow before they are added up, those of bfloat16 weights do not. The model runs in eval mode and comes
     back as it was: modes, gradients, ``requires_grad``, buffers and random states.
     """
-    return averaged(model, *summed_importances(model, batches, kind, exponent=exponent, per_sample=per_sample), kind)
+    totals, terms = summed_importances(
+        model, batches, kind, exponent=exponent, per_sample=per_sample, precision=precision
+    )
+    return averaged(model, totals, terms, kind)
 
 
 def summed_importances(
-    model: nn.Module, batches: Batches, kind: str, *, exponent: float | None = None, per_sample: bool = False
+    model: nn.Module,
+    batches: Batches,
+    kind: str,
+    *,
+    exponent: float | None = None,
+    per_sample: bool = False,
+    precision: Precision | None = None,
 ) -> tuple[Importances, int]:
     """What :func:`importances` is the mean of, in float64, and the number of terms: sums of several processes add up.
 
@@ -71,7 +87,7 @@ def summed_importances(
     sharded = is_sharded(model)
     totals = {name: torch.zeros_like(local(p), dtype=_widest(p)) for name, p in model.named_parameters()}
     terms = 0
-    with _borrowed(model) as weights:
+    with _borrowed(model) as weights, arithmetic(precision, placement(model)[0]):
         running = _Sum(model, weights, totals, objective, torch.square if kind == "ssd" else torch.abs)
         if sharded:
             if per_sample:

@@ -7,13 +7,15 @@ import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import nn
 
 __all__ = [
+    "Precision",
+    "arithmetic",
     "best_device",
     "copied",
     "forked_rng",
@@ -26,6 +28,9 @@ __all__ = [
     "set_rng_states",
     "synchronize",
 ]
+
+
+Precision = Literal["float32", "tf32", "bfloat16"]
 
 
 def best_device() -> torch.device:
@@ -71,6 +76,26 @@ def seed_for(purpose: str, seed: int) -> int:
 def generator_for(purpose: str, seed: int) -> torch.Generator:
     """A generator that starts from :func:`seed_for`."""
     return torch.Generator().manual_seed(seed_for(purpose, seed))
+
+
+@contextmanager
+def arithmetic(precision: Precision | None, device: torch.device) -> Iterator[None]:
+    """Compute a block in another precision: ``"float32"`` to the last bit, ``"tf32"`` where a GPU has it, or under
+    ``"bfloat16"`` autocast. ``None`` leaves torch as it is set up, which by default means TF32 convolutions on a GPU.
+    """
+    if precision is None:
+        yield
+        return
+    if precision not in get_args(Precision):
+        raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, or None, got {precision!r}")
+    matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, convolution.allow_tf32
+    try:
+        matmul.allow_tf32 = convolution.allow_tf32 = precision != "float32"
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            yield
+    finally:
+        matmul.allow_tf32, convolution.allow_tf32 = before
 
 
 @contextmanager

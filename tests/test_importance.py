@@ -194,3 +194,26 @@ def test_parameters_on_several_devices():
     assert found["inner.2.weight"].is_cuda
     for name, value in expected.items():
         torch.testing.assert_close(found[f"inner.{name}"].cpu(), value, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+def test_another_precision_gives_the_same_importances_more_or_less(precision):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
+    batches = [(torch.randn(32, 16), torch.randint(0, 4, (32,))) for _ in range(3)]
+    flags = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    plain, found = potion.importances(model, batches), potion.importances(model, batches, precision=precision)
+    assert (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32) == flags
+    for name, value in found.items():
+        assert value.dtype == torch.float32
+        if precision == "bfloat16":
+            assert not torch.equal(value, plain[name]), "it was computed in another precision"
+            assert nn.functional.cosine_similarity(value.flatten(), plain[name].flatten(), dim=0) > 0.995
+        else:
+            assert torch.equal(value, plain[name]), "a CPU has no TF32"
+
+
+def test_an_unknown_precision_is_refused():
+    model = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="precision must be one of float32, tf32, bfloat16, or None, got 'int8'"):
+        potion.importances(model, [(torch.randn(2, 2), torch.tensor([0, 1]))], precision="int8")
