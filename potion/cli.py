@@ -21,9 +21,9 @@ app = typer.Typer(
     name="potion",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with [bold]potion demo[/bold]: it needs no data, no GPU and about a minute.",
+    epilog="Start with **potion demo**: it needs no data, no GPU and about a minute.",
 )
 
 
@@ -53,7 +53,7 @@ def demo(
     """Heal the embedded victim with SSD, LF and XLF, from 100, 20 and 1 known poisoned samples.
 
     The victim is a small ResNet-9 that learned 10,000 Fashion-MNIST images, 200 of them poisoned: a white square in the
-    corner means "T-shirt". The rows [bold]none[/bold] and [bold]retrain[/bold] show the problem, and that training again
+    corner means "T-shirt". The rows **none** and **retrain** show the problem, and that training again
     without the known half of the poison does not solve it.
 
     Columns: accuracy on clean test images; accuracy on the same images with the trigger (true class); how often the

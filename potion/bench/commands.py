@@ -24,19 +24,19 @@ __all__ = ["app"]
 app = typer.Typer(
     help="The paper's benchmark: suites of runs, one JSON each, and the tables and figures made from them.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
-    epilog="Start with [bold]potion bench run smoke[/bold]: no data, no GPU, minutes. Data sets are looked for in the "
+    rich_markup_mode="markdown",
+    epilog="Start with **potion bench run smoke**: no data, no GPU, minutes. Data sets are looked for in the "
     "folder that the environment variable POTION_DATA names.",
 )
 
-SuiteName = Annotated[
-    str, typer.Argument(help="A suite of [bold]potion bench list[/bold], or the path of your own TOML.")
-]
+SuiteName = Annotated[str, typer.Argument(help="A suite of **potion bench list**, or the path of your own TOML.")]
 Suites = Annotated[list[str] | None, typer.Argument(help="Suites by name or path; default: all that have results.")]
 Folder = Annotated[Path, typer.Option("--results", help="The folder with the result files.")]
 Only = Annotated[
     list[str] | None,
-    typer.Option(help="Only these runs: a method (xlf), a scenario (badnet-m500-*), or both (badnet-m500-f50/xlf-s0)."),
+    typer.Option(
+        help="Only these: methods (xlf,lf), a scenario ('badnet-m500-*') or one run (badnet-m500-f50/xlf-s0)."
+    ),
 ]
 Seeds = Annotated[str | None, typer.Option(help="These seeds instead of the suite's, like 0,1,2.")]
 RESULTS = Path("results")
@@ -297,7 +297,8 @@ def _planned(suite: str, only: list[str] | None, seeds: str | None, shard: str |
     from potion.bench.suite import load_suite
 
     try:
-        runs = selected(plan(load_suite(suite), _numbers(seeds)), only or [])
+        patterns = [pattern.strip() for each in only or [] for pattern in each.split(",")]
+        runs = selected(plan(load_suite(suite), _numbers(seeds)), patterns)
     except SuiteError as error:
         fail(str(error))
     if shard is None:
