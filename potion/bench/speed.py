@@ -26,7 +26,7 @@ __all__ = ["Fit", "draw_speed", "fitted", "measured"]
 
 SHARES: Final = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """Of the training set, for how the time grows with it."""
-WIDE: Final = 4
+WIDE: Final = 2
 """So many batches are enough to see how the time grows with the weights."""
 
 
