@@ -1,9 +1,9 @@
 """Many processes, one answer: who does which batches, and sums over everybody. In one process it all does nothing.
 
 Two ways to be many. *Replicas*: every process has the whole model and computes the importances of its share of the batches;
-the sums are added up. *Shards* (FSDP2, any model whose parameters are DTensors): no process ever has the whole model; each
-computes its share of every batch, FSDP adds the gradients up, and everything after that is done on the piece of each
-parameter that a process holds. The processes are those of ``torch.distributed``, which the caller has set up.
+the sums are added up. *Shards* (FSDP2 over all processes): no process ever has the whole model; each computes its
+share of every batch, FSDP adds the gradients up, and everything after that is done on the piece of each parameter that a
+process holds. The processes are those of ``torch.distributed``, which the caller has set up.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 __all__ = [
-    "World", "agreed", "all_gathered", "global_indices", "is_sharded", "local", "own_part", "refreshed", "slices", "summed",
-    "summed_number", "whole", "world",
+    "World", "agreed", "all_gathered", "check_parallelism", "failed_together", "global_indices", "is_sharded", "local",
+    "own_part", "refreshed", "slices", "summed", "summed_number", "whole", "world",
 ]  # fmt: skip
 
 
@@ -39,7 +39,10 @@ def summed(tensors: Iterable[Tensor]) -> None:
     """Replace each tensor by its sum over all processes."""
     if world().size > 1:
         for tensor in tensors:
-            dist.all_reduce(tensor)
+            there = tensor.to(_meeting_place(tensor.device))
+            dist.all_reduce(there)
+            if there is not tensor:
+                tensor.copy_(there)
 
 
 def summed_number(number: int, device: torch.device) -> int:
@@ -67,6 +70,44 @@ def all_gathered(value: Any) -> list[Any]:
     found: list[Any] = [None] * world().size
     dist.all_gather_object(found, value)
     return found
+
+
+def check_parallelism(model: nn.Module) -> None:
+    """Refuse wrappers and layouts that would quietly give wrong sums: better no answer than a wrong one."""
+    kinds = {cls.__name__ for module in model.modules() for cls in type(module).__mro__}
+    if "DistributedDataParallel" in kinds:
+        raise ValueError("model is wrapped in DistributedDataParallel: pass model.module, heal shares the work itself")
+    if "FullyShardedDataParallel" in kinds:
+        raise ValueError("model is wrapped in the first FSDP: shard it with torch.distributed.fsdp.fully_shard (FSDP2)")
+    if not is_sharded(model):
+        return
+    if "FSDPModule" not in kinds:
+        raise ValueError(
+            "model is spread over processes in another way than FSDP2's fully_shard, which is not supported"
+        )
+    for name, p in model.named_parameters():
+        layout: Any = p
+        if not _is_dtensor(p):
+            raise ValueError(
+                f"model is sharded in part: wrap the root in fully_shard, too, so that {name!r} is sharded"
+            )
+        if (
+            layout.device_mesh.ndim != 1
+            or layout.device_mesh.size() != world().size
+            or layout.placements[0].is_replicate()
+        ):
+            raise ValueError(
+                "model must be sharded over all processes, along one dimension (no HSDP, no tensor parallelism)"
+            )
+
+
+def failed_together(error: Exception | None, device: torch.device) -> None:
+    """Raise in every process where one has an error, so that nobody waits for it in a collective."""
+    failed = summed_number(int(error is not None), device)
+    if error is not None:
+        raise error
+    if failed:
+        raise RuntimeError(f"{failed} of {world().size} processes failed; see what they say")
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -113,9 +154,9 @@ def own_part(tensor: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
 def refreshed(model: nn.Module) -> None:
     """Make a sharded model let go of weights that it has gathered: its parameters are then the pieces again."""
     for module in model.modules():
-        reshard: Any = getattr(module, "reshard", None)
-        if callable(reshard):
-            reshard()
+        if any(cls.__name__ == "FSDPModule" for cls in type(module).__mro__):
+            fsdp: Any = module
+            fsdp.reshard()
 
 
 def slices(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor, float]]:
@@ -126,6 +167,8 @@ def slices(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, T
     """
     rank, size = world()
     for inputs, labels in batches:
+        if not len(inputs):
+            continue
         part = slice(rank, None, size) if rank < len(inputs) else slice(0, 1)
         weight = len(range(rank, len(inputs), size)) * size / len(inputs)
         yield inputs[part], labels[part], weight
@@ -144,5 +187,6 @@ def _is_dtensor(tensor: Tensor) -> bool:
 
 
 def _meeting_place(device: torch.device) -> torch.device:
-    """Where a collective of the default group wants its tensors."""
-    return device if dist.get_backend() == "nccl" else torch.device("cpu")
+    """Where a collective of the default group wants its tensors: NCCL knows only GPUs, gloo everything."""
+    only_gpus = "nccl" in dist.get_backend() and "gloo" not in dist.get_backend()
+    return torch.device("cuda", torch.cuda.current_device()) if only_gpus and device.type != "cuda" else device

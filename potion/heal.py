@@ -18,7 +18,17 @@ from potion import search as ptn
 from potion.batches import Batch, DatasetBatches, shuffled
 from potion.cache import cached, content_key
 from potion.dampening import dampen
-from potion.distributed import agreed, is_sharded, local, refreshed, summed, summed_number, world
+from potion.distributed import (
+    agreed,
+    check_parallelism,
+    failed_together,
+    is_sharded,
+    local,
+    refreshed,
+    summed,
+    summed_number,
+    world,
+)
 from potion.files import writable_folder
 from potion.forward import logits, placement
 from potion.importance import KINDS, averaged, summed_importances
@@ -92,6 +102,7 @@ def heal(
     ``cache`` is left alone there.
     """
     check_weights(model)
+    check_parallelism(model)
     _check_settings(train_set, unaugmented, method, search, retain, retain_share, exponent)
     batch_size, seed = whole_number("batch_size", batch_size, least=1), whole_number("seed", seed)
     count = len(train_set)  # type: ignore[arg-type]
@@ -183,7 +194,7 @@ class _Job:
         with self.clock("known poison"), forked_rng(self.seed):
             poison = list(self.read(self.plain_set, self.known, part=(0, 1)))
             classes = _checked_classes(self.model, poison)
-            before = _accuracy(self.model, poison)
+            before = agreed(_accuracy(self.model, poison), self.clock.device)
         if before == 0:
             return _Found(Outcome(status=Status.NOT_LEARNED, trace=[], chosen=None), before, {}, {})
         with self.clock("retain importances"):
@@ -205,7 +216,14 @@ class _Job:
     def _estimate(self, batches: DatasetBatches, what: str, classes: int) -> Importances:
         with forked_rng(self.seed):
             shown = self.bars.track(batches, f"importances of the {what}", len(batches))
-            totals, terms = summed_importances(self.model, _labels_checked(shown, classes), **self.estimator)
+            error: ValueError | None = None
+            totals: Importances = {}
+            terms = 0
+            try:
+                totals, terms = summed_importances(self.model, _labels_checked(shown, classes), **self.estimator)
+            except ValueError as caught:
+                error = caught
+            failed_together(error, self.clock.device)
             if self.part[1] > 1:
                 summed(totals.values())
                 terms = summed_number(terms, self.clock.device)

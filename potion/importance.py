@@ -116,7 +116,8 @@ def averaged(model: nn.Module, totals: Importances, terms: int, kind: str) -> Im
 
 def _check_finite(found: Importances, kind: str) -> None:
     """Refuse importances that are not numbers, asking the device once for all of them."""
-    sound = torch.stack([torch.isfinite(value).all().cpu() for value in found.values()])
+    flags = [torch.isfinite(value).all() for value in found.values()]
+    sound = torch.stack([flag.to(flags[0].device, non_blocking=True) for flag in flags]).cpu()
     if not sound.all():
         name = list(found)[int(sound.int().argmin())]
         raise ValueError(
@@ -182,6 +183,8 @@ class _Sum(NamedTuple):
     def _take(self, name: str, p: Tensor) -> None:
         gradient, p.grad = p.grad, None
         assert gradient is not None
+        if hasattr(gradient, "to_local") and gradient.device.type == "cpu" and torch.cuda.is_available():
+            torch.cuda.current_stream().synchronize()  # FSDP may still be bringing it from the GPU
         dense = gradient.to_dense() if gradient.is_sparse else local(gradient)
         self.totals[name].add_(self.magnitude(dense.to(_wide(dense))))
 
@@ -222,12 +225,12 @@ def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
-    gradients = [(p, p.grad) for p in model.parameters()]
+    gradients = [(p, p.grad, p._post_accumulate_grad_hooks) for p in model.parameters()]
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
     frozen = {} if weights else {name: p for name, p in model.named_parameters() if p.is_floating_point()}
     try:
-        for p, _ in gradients:
-            p.grad = None
+        for p, _, _ in gradients:  # an optimizer that steps in the backward pass must not step now
+            p.grad, p._post_accumulate_grad_hooks = None, None  # type: ignore[assignment]
         for p in frozen.values():
             p.requires_grad_(True)
         model.eval()
@@ -236,8 +239,8 @@ def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
     finally:
         for p in frozen.values():
             p.requires_grad_(False)
-        for p, gradient in gradients:
-            p.grad = gradient
+        for p, gradient, hooks in gradients:
+            p.grad, p._post_accumulate_grad_hooks = gradient, hooks
         for module, mode in modes:
             module.training = mode
         with torch.no_grad():

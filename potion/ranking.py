@@ -121,27 +121,25 @@ class SharedRanking(Ranking):
     few that 32 (64) rounds of counting do: nobody ever sees another's ratios.
     """
 
-    def __init__(self, ratios: Tensor) -> None:
-        super().__init__(ratios)
-        self._sort(self.total)
-        self._rising = self.values[self.infinite :].flip(0)
-
     def _counted(self, number: int) -> int:
         return summed_number(number, self._ratios.device)
 
     def _at(self, low: int, high: int) -> tuple[float, float]:
-        bits = torch.int64 if self._rising.dtype == torch.float64 else torch.int32
-        largest = torch.tensor([torch.finfo(self._rising.dtype).max], dtype=self._rising.dtype).view(bits)
-        ranks = torch.tensor([low, high], device=self._rising.device)
+        dtype, device = self._ratios.dtype, self._ratios.device
+        bits = torch.int64 if dtype == torch.float64 else torch.int32
+        ranks = torch.tensor([low, high])
         lower = torch.zeros(2, dtype=bits)
-        upper = largest.expand(2).clone()
+        upper = torch.full((2,), torch.finfo(dtype).max, dtype=dtype).view(bits)
         while bool((lower < upper).any()):  # floats of one sign are ordered as their bits are
             middle = lower + (upper - lower) // 2
-            counts = torch.searchsorted(
-                self._rising, middle.view(self._rising.dtype).to(self._rising.device), right=True
-            )
+            counts = torch.stack([self._up_to(bound) for bound in middle.view(dtype).to(device)])
             summed([counts])
-            enough = (counts > ranks).cpu()
+            enough = counts.cpu() > ranks
             lower, upper = torch.where(enough, lower, middle + 1), torch.where(enough, middle, upper)
-        below, above = lower.view(self._rising.dtype).tolist()
+        below, above = lower.view(dtype).tolist()
         return below, above
+
+    def _up_to(self, bound: Tensor) -> Tensor:
+        """How many ratios here are at most ``bound``; 0/0 is marked by a negative number and does not count."""
+        pieces = self._ratios.split(PIECE)
+        return torch.stack([torch.count_nonzero((piece >= 0) & (piece <= bound)) for piece in pieces]).sum()

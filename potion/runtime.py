@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -34,9 +35,10 @@ Precision = Literal["float32", "tf32", "bfloat16"]
 
 
 def best_device() -> torch.device:
-    """CUDA where there is one, else Apple's MPS, else the CPU."""
+    """CUDA where there is one (under ``torchrun`` the process's own), else Apple's MPS, else the CPU."""
     if torch.cuda.is_available():
-        return torch.device("cuda")
+        rank = os.environ.get("LOCAL_RANK")
+        return torch.device("cuda") if rank is None else torch.device("cuda", int(rank) % torch.cuda.device_count())
     if torch.backends.mps.is_available():
         return torch.device("mps")
     return torch.device("cpu")
@@ -88,14 +90,25 @@ def arithmetic(precision: Precision | None, device: torch.device) -> Iterator[No
         return
     if precision not in get_args(Precision):
         raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, or None, got {precision!r}")
-    matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, convolution.allow_tf32
+    before = [(where, name, getattr(where, name)) for where, name in _tf32_switches()]
     try:
-        matmul.allow_tf32 = convolution.allow_tf32 = precision != "float32"
+        for where, name, _ in before:
+            exact, fast = (False, True) if name == "allow_tf32" else ("ieee", "tf32")
+            setattr(where, name, exact if precision == "float32" else fast)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
             yield
     finally:
-        matmul.allow_tf32, convolution.allow_tf32 = before
+        for where, name, value in before:
+            setattr(where, name, value)
+
+
+def _tf32_switches() -> list[tuple[Any, str]]:
+    """Where torch keeps whether TF32 may be used; newer ones have new names and refuse a mix of old and new."""
+    matmul: Any = torch.backends.cuda.matmul
+    convolution: Any = torch.backends.cudnn
+    if hasattr(matmul, "fp32_precision") and hasattr(convolution, "conv"):
+        return [(matmul, "fp32_precision"), (convolution.conv, "fp32_precision")]
+    return [(matmul, "allow_tf32"), (convolution, "allow_tf32")]
 
 
 @contextmanager

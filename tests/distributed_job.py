@@ -10,11 +10,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils.data import Dataset
 
 import potion
@@ -55,7 +57,33 @@ def victim():
     return model.eval()
 
 
+def refused():
+    """Layouts that would quietly give wrong sums are refused in words, in every process."""
+    mesh, grid = init_device_mesh("cpu", (2,)), init_device_mesh("cpu", (2, 1), mesh_dim_names=("copies", "pieces"))
+    partly = victim()
+    fully_shard(partly[4], mesh=mesh)
+    hybrid = fully_shard(victim(), mesh=grid)
+    plan = {"4": ColwiseParallel(), "6": RowwiseParallel()}
+    split = parallelize_module(victim(), mesh, plan)
+    cases = {
+        "sharded in part": partly,
+        "along one dimension|in one dimension": hybrid,
+        "in another way than FSDP2": split,
+        "pass model.module": nn.parallel.DistributedDataParallel(victim()),
+    }
+    for message, model in cases.items():
+        with pytest.raises(ValueError, match=message):
+            potion.heal(model, Noisy(), range(12), device="cpu", progress=False)
+    bad = Noisy()
+    bad.labels[140] = 9  # in the share of one process only
+    with pytest.raises((ValueError, RuntimeError), match="train_set has labels|1 of 2 processes failed"):
+        potion.heal(victim(), bad, range(12), batch_size=16, device="cpu", progress=False)
+
+
 def main(mode, method, folder):
+    if mode == "refused":
+        refused()
+        return
     model, data = victim(), Noisy()
     if mode == "shards":
         mesh = init_device_mesh("cpu", (dist.get_world_size(),))

@@ -24,6 +24,8 @@ def run(mode, method, folder, processes):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(many if processes else alone, check=False, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
+    if mode == "refused":
+        return None
     ranks = range(max(1, processes))
     results = [torch.load(folder / f"result-{rank}.pt", weights_only=True) for rank in ranks]
     return results, [potion.Patch.load(folder / f"patch-{rank}.safetensors") for rank in ranks]
@@ -84,6 +86,10 @@ def test_shards_are_healed_without_ever_being_one(alone, tmp_path, method, proce
             torch.testing.assert_close(change.factors, patch.changes[name].factors, rtol=1e-4, atol=1e-7)
         assert (found.before, found.after) == (patches[0].before, patches[0].after)
         assert found.before == patch.before
+
+
+def test_what_would_give_wrong_sums_is_refused_by_every_process(tmp_path):
+    run("refused", "xlf", tmp_path / "refused", 2)
 
 
 PERCENTILES = """

@@ -217,3 +217,21 @@ def test_an_unknown_precision_is_refused():
     model = nn.Linear(2, 2)
     with pytest.raises(ValueError, match="precision must be one of float32, tf32, bfloat16, or None, got 'int8'"):
         potion.importances(model, [(torch.randn(2, 2), torch.tensor([0, 1]))], precision="int8")
+
+
+def test_an_optimizer_that_steps_in_the_backward_pass_does_not_step():
+    model = nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+
+    def step(p):
+        optimizer.step()
+        optimizer.zero_grad()
+
+    handles = [p.register_post_accumulate_grad_hook(step) for p in model.parameters()]
+    before = copy.deepcopy(model.state_dict())
+    potion.importances(model, [(torch.randn(8, 4), torch.zeros(8, dtype=torch.long))])
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
+    model(torch.randn(8, 4)).sum().backward()
+    assert not torch.equal(before["weight"], model.weight), "but the hooks are back"
+    for handle in handles:
+        handle.remove()

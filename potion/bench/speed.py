@@ -20,7 +20,7 @@ from potion.bench.provenance import machine
 from potion.bench.workloads import Workload, workload
 from potion.heal import heal
 from potion.importance import importances
-from potion.runtime import forked_rng, generator_for, plain_arithmetic, synchronize
+from potion.runtime import arithmetic, forked_rng, generator_for, plain_arithmetic, synchronize
 
 __all__ = ["Fit", "draw_speed", "fitted", "measured"]
 
@@ -210,15 +210,11 @@ def _weights(model: nn.Module) -> int:
 
 
 def _peak_flops(device: torch.device) -> float:
-    """What a large float32 matrix product reaches here, as torch is set up; with TF32 where convolutions may use it."""
+    """What a large float32 matrix product reaches here; on a GPU with TF32, as convolutions do by default."""
     size = 8192 if device.type == "cuda" else 2048
     one, two = torch.randn(2, size, size, device=device)
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32
-    try:
+    with arithmetic("tf32", device):
         return 2 * size**3 / _median(lambda: one @ two, device, 5)
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def _in_turns(
