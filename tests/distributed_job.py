@@ -76,7 +76,7 @@ def refused():
             potion.heal(model, Noisy(), range(12), device="cpu", progress=False)
     bad = Noisy()
     bad.labels[140] = 9  # in the share of one process only
-    with pytest.raises((ValueError, RuntimeError), match="train_set has labels|1 of 2 processes failed"):
+    with pytest.raises((ValueError, RuntimeError), match=r"train_set has labels|1 of 2 processes failed"):
         potion.heal(victim(), bad, range(12), batch_size=16, device="cpu", progress=False)
 
 
