@@ -1,17 +1,27 @@
-"""``potion bench``: list, run, status, tables, figures, replay, speed."""
+"""``potion bench``: list, run, status; with tables, figures, replay and speed from the modules beside it."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from potion.bench.options import (
+    RESULTS,
+    Folder,
+    Suites,
+    everything,
+    name_problems,
+    named_or_present,
+    planned,
+    print_table,
+    results_of,
+)
+from potion.bench.publish import figures, replay, tables
+from potion.bench.speed_command import speed
 from potion.terminal import Json, Quiet, fail
 
 if TYPE_CHECKING:
@@ -30,8 +40,6 @@ app = typer.Typer(
 )
 
 SuiteName = Annotated[str, typer.Argument(help="A suite of **potion bench list**, or the path of your own TOML.")]
-Suites = Annotated[list[str] | None, typer.Argument(help="Suites by name or path; default: all that have results.")]
-Folder = Annotated[Path, typer.Option("--results", help="The folder with the result files.")]
 Only = Annotated[
     list[str] | None,
     typer.Option(
@@ -39,7 +47,6 @@ Only = Annotated[
     ),
 ]
 Seeds = Annotated[str | None, typer.Option(help="These seeds instead of the suite's, like 0,1,2.")]
-RESULTS = Path("results")
 
 
 @app.command("list")
@@ -58,7 +65,7 @@ def list_suites(as_json: Json = False, quiet: Quiet = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
     elif not quiet:
-        _print_table(["suite", "title", "runs", "victims"], [[str(value) for value in row.values()] for row in rows])
+        print_table(["suite", "title", "runs", "victims"], [[str(value) for value in row.values()] for row in rows])
 
 
 @app.command()
@@ -95,9 +102,9 @@ def run(
 
     if engine == "ray" and device is not None:
         fail("--device is for the local engine; with Ray, --gpus says what a run gets")
-    runs = _planned(suite, only, seeds, shard)
+    runs = planned(suite, only, seeds, shard)
     limit = None if budget is None else _seconds(budget)
-    found = _results(results, runs, _everything(suite, results), quiet=quiet, writable=True)
+    found = results_of(results, runs, everything(suite, results), quiet=quiet, writable=True)
     deadline = Deadline.after(limit)
     done = sum(found.has(each) for each in runs)
     with Board(runs, done, deadline, quiet=quiet, as_json=as_json) as board:
@@ -118,9 +125,9 @@ def status(suites: Suites = None, results: Folder = RESULTS, as_json: Json = Fal
     """What is done, what is missing, and which files do not count."""
     rows = []
     problems: dict[str, str] = {}
-    for name in _named_or_present(suites, results):
-        runs = _everything(name, results)
-        found = _results(results, runs, quiet=True)
+    for name in named_or_present(suites, results):
+        runs = everything(name, results)
+        found = results_of(results, runs, quiet=True)
         problems |= found.problems
         planned, done = Counter(run.method for run in runs), Counter(run.method for run in runs if found.has(run))
         for method, count in planned.items():
@@ -131,209 +138,12 @@ def status(suites: Suites = None, results: Folder = RESULTS, as_json: Json = Fal
     if as_json:
         typer.echo(json.dumps({"rows": rows, "problems": problems}, indent=1))
     elif not quiet:
-        _print_table(
-            ["suite", "method", "done", "planned", "seconds"], [[str(v) for v in row.values()] for row in rows]
-        )
-        _name_problems(problems)
+        print_table(["suite", "method", "done", "planned", "seconds"], [[str(v) for v in row.values()] for row in rows])
+        name_problems(problems)
 
 
-@app.command()
-def tables(
-    suites: Suites = None,
-    results: Folder = RESULTS,
-    out: Annotated[Path, typer.Option(help="Folder for the Markdown, LaTeX and CSV files.")] = Path("tables"),
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Make the paper's tables, ours beside the published values; and one for every other suite that has results.
-
-    Made from the result files alone. Missing cells are shown as missing, with the command that fills them.
-    """
-    from potion.bench.tables import make, tables_for
-    from potion.bench.typeset import as_markdown, write_table
-    from potion.files import replacing, writable_folder
-
-    names = _named_or_present(suites, results)
-    for name in names:
-        _results(results, _everything(name, results), quiet=quiet)
-    try:
-        folder = writable_folder(out)
-        made = [make(spec, results) for spec in tables_for(names, everything=not suites)]
-        for table in made:
-            write_table(table, folder)
-        text = "\n".join(as_markdown(table) for table in made)
-        replacing(folder / "tables.md", lambda partial: partial.write_text(text))
-    except OSError as error:
-        fail(str(error))
-    if as_json:
-        typer.echo(json.dumps([table.to_dict() for table in made], indent=1))
-    elif not quiet:
-        typer.echo(text)
-        typer.echo(f"written: {folder}/ (tables.md, and each table as .md, .tex and .csv)")
-
-
-@app.command()
-def figures(
-    suites: Suites = None,
-    results: Folder = RESULTS,
-    out: Annotated[Path, typer.Option(help="Folder for the PNG and SVG files.")] = Path("figures"),
-    quiet: Quiet = False,
-) -> None:
-    """Draw the paper's figures from the result files: curves, times, sensitivity, trade-off; and those without data."""
-    from potion.files import writable_folder
-
-    names = _named_or_present(suites, results)
-    try:
-        folder = writable_folder(out)
-        found = [_results(results, _everything(name, results), quiet=quiet) for name in names]
-        from potion.bench.figures import draw_all
-
-        written = draw_all(found, folder)
-    except OSError as error:
-        fail(str(error))
-    except ModuleNotFoundError:
-        fail("figures need matplotlib: pip install 'potion[bench]'")
-    if not quiet:
-        typer.echo(f"written: {folder}/ {', '.join(written)} (.png and .svg)")
-
-
-@app.command()
-def replay(
-    file: Annotated[Path, typer.Argument(help="A result file.")],
-    results: Annotated[Path, typer.Option("--results", help="Where trained models are kept.")] = RESULTS,
-    device: Annotated[str | None, typer.Option(help="cuda, cpu, ...; default: the best there is.")] = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode images, for sets that stream.")] = 0,
-    tolerance: Annotated[float, typer.Option(min=0, help="Points by which scores may differ.")] = 0.5,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Run one result again from its own settings, and say whether it agrees.
-
-    The victim is taken from RESULTS where it is kept, and trained again where it is not. Nothing is written over.
-    Exit code: 0 it agrees, 3 it does not, 2 usage.
-    """
-    from potion.bench.replay import compared
-    from potion.bench.results import ResultError
-
-    try:
-        verdict = compared(file, results, device=device, workers=workers, tolerance=tolerance)
-    except (ResultError, OSError, ValueError, RuntimeError, ModuleNotFoundError) as error:
-        fail(f"{file}: {error}")
-    if as_json:
-        typer.echo(json.dumps(verdict.to_dict(), indent=1))
-    elif not quiet:
-        _print_table(["", "then", "now", "difference"], verdict.rows())
-        typer.echo(verdict.sentence())
-    raise typer.Exit(0 if verdict.agrees else 3)
-
-
-@app.command()
-def speed(
-    workload: Annotated[
-        str | None,
-        typer.Option(
-            help="embedded, resnet9, wrn28x10, vit-tiny or vit-base; default: resnet9 on a GPU, else embedded."
-        ),
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="cuda, cpu, ...; default: the best there is.")] = None,
-    method: Annotated[Literal["xlf", "lf", "ssd"], typer.Option(help="Which importances.")] = "xlf",
-    known: Annotated[int, typer.Option(min=1, help="How much of the poison is known.")] = 250,
-    images: Annotated[
-        int | None, typer.Option(min=1024, help="Take so many training images; default: the workload's own.")
-    ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Medians are over so many, after a warm-up.")] = 5,
-    out: Annotated[Path, typer.Option(help="Folder for the JSON and the figure.")] = Path("results/speed"),
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Measure what healing costs here: seconds a phase, ratios to a plain pass, FLOP/s, memory, and how it grows.
-
-    Everything is taken in one run on an idle machine; what is compared is measured in turns.
-    """
-    from potion.bench.speed import draw_speed, measured
-    from potion.files import replacing, writable_folder, write_json
-    from potion.runtime import best_device
-    from potion.validation import known_device
-
-    try:
-        place = best_device() if device is None else known_device(device)
-        folder = writable_folder(out)
-        name = workload or ("resnet9" if place.type == "cuda" else "embedded")
-        tell = (lambda what: None) if quiet or as_json else (lambda what: typer.echo(f"{what} ...", err=True))
-        found = measured(name, place, repeats=repeats, count=known, method=method, tell=tell, images=images)
-    except (OSError, ValueError, ModuleNotFoundError) as error:
-        fail(str(error))
-    file = folder / f"{place.type}-{name}-{method}.json"
-    write_json(file, found)
-    if importlib.util.find_spec("matplotlib") is not None:
-        replacing(file.with_suffix(".png"), lambda partial: draw_speed(partial, found))
-    if as_json:
-        typer.echo(json.dumps(found, indent=1))
-    elif not quiet:
-        _print_speed(found)
-        typer.echo(f"written: {file}")
-
-
-def _print_speed(found: dict[str, Any]) -> None:
-    rows = [["heal", f"{found['heal_seconds']:.3f} s"]]
-    rows += [[f"  {phase}", f"{seconds:.3f} s"] for phase, seconds in found["phases"].items()]
-    rows += [[name, f"{ratio:.3f}"] for name, ratio in found["ratios"].items()]
-    rows += [[f"images/s, {name}", f"{value:,.0f}"] for name, value in found["images_per_second"].items()]
-    if found["steps_per_second"] is not None:
-        rows += [["search steps", str(found["steps"])], ["search steps/s", f"{found['steps_per_second']:,.0f}"]]
-    if found["peak_in_weights"] is not None:
-        rows += [["peak memory over the model, in weights", f"{found['peak_in_weights']:.2f}"]]
-    for name, series in found["scaling"].items():
-        rows += [
-            [f"grows with {name}: exponent", f"{series['exponent']:.2f}"],
-            ["  intercept", f"{series['intercept']:.4f} s"],
-        ]
-    _print_table([f"{found['workload']}, {found['known']} known", found["machine"]["device"]], rows)
-
-
-def _planned(suite: str, only: list[str] | None, seeds: str | None, shard: str | None) -> list[Run]:
-    from potion.bench.plan import plan, selected, sharded
-    from potion.bench.schema import SuiteError
-    from potion.bench.suite import load_suite
-
-    try:
-        patterns = [pattern.strip() for each in only or [] for pattern in each.split(",")]
-        runs = selected(plan(load_suite(suite), _numbers(seeds)), patterns)
-    except SuiteError as error:
-        fail(str(error))
-    if shard is None:
-        return runs
-    match = re.fullmatch(r"(\d+)/(\d+)", shard)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]):
-        fail(f"--shard {shard}: give a part and the number of parts, like 2/4")
-    return sharded(runs, int(match[1]), int(match[2]))
-
-
-def _results(
-    folder: Path, runs: list[Run], others: Sequence[Run] = (), *, quiet: bool, writable: bool = False
-) -> Results:
-    from potion.bench.results import Results
-    from potion.files import writable_folder
-
-    try:
-        found = Results.of(writable_folder(folder) if writable else folder, runs, others)
-    except OSError as error:
-        fail(str(error))
-    if not quiet:
-        _name_problems(found.problems)
-    return found
-
-
-def _everything(suite: str, results: Path) -> list[Run]:
-    """All runs of a suite, and those with other seeds that have results."""
-    from potion.bench.plan import planned_or_present
-    from potion.bench.schema import SuiteError
-    from potion.bench.suite import load_suite
-
-    try:
-        return planned_or_present(load_suite(suite), results)
-    except SuiteError as error:
-        fail(str(error))
+for command in (tables, figures, replay, speed):
+    app.command()(command)
 
 
 def _here(
@@ -359,20 +169,6 @@ def _on_ray(runs: list[Run], found: Results, board: object, deadline: object, **
     return run_on_ray(runs, found, board, deadline, **settings)  # type: ignore[arg-type]
 
 
-def _named_or_present(suites: list[str] | None, results: Path) -> list[str]:
-    """The suites asked for, or all shipped ones that have a folder with results."""
-    from potion.bench.suite import shipped_suites
-
-    if suites:
-        return suites
-    present = [name for name in shipped_suites() if (results / name).is_dir()]
-    if not present:
-        fail(
-            f"no results of any suite in {results}: run one (potion bench run smoke), or name the folder with --results"
-        )
-    return present
-
-
 def _finish(tally: Tally, total: int, *, quiet: bool) -> None:
     if not quiet:
         here = f"{tally.done} run{'s' * (tally.done != 1)} done here"
@@ -389,34 +185,3 @@ def _seconds(budget: str) -> float:
         fail(f"--budget {budget}: give a time like 25m, 90s or 1h30m")
     hours, minutes, seconds = (int(group or 0) for group in match.groups())
     return 3600.0 * hours + 60 * minutes + seconds
-
-
-def _numbers(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = [-1]
-    if min(numbers) < 0:
-        fail(f"--seeds {text}: give whole numbers like 0,1,2")
-    return numbers
-
-
-def _print_table(titles: list[str], rows: list[list[str]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for place, title in enumerate(titles):
-        numbers = all(row[place].replace(".", "").isdigit() for row in rows)
-        table.add_column(title, justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)
-
-
-def _name_problems(problems: dict[str, str]) -> None:
-    for name, why in problems.items():
-        typer.echo(f"potion: not counted: {name}: {why}", err=True)
