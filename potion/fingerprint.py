@@ -46,4 +46,4 @@ def digest_of(tensors: Iterable[tuple[str, Tensor]]) -> str:
 def add_tensor(digest: Hash, tensor: Tensor) -> None:
     """Feed a tensor's type, shape and values, in logical order, to a hash."""
     digest.update(f"{tensor.dtype}:{tuple(tensor.shape)};".encode())
-    digest.update(whole(tensor).cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    digest.update(whole(tensor).contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)

@@ -34,8 +34,18 @@ from potion.forward import logits, placement
 from potion.importance import KINDS, averaged, summed_importances
 from potion.patch import Patch
 from potion.progress import Progress
+from potion.recorded import recorded
 from potion.result import HealResult
-from potion.runtime import Precision, best_device, copied, forked_rng, generator_for, plain_arithmetic, synchronize
+from potion.runtime import (
+    Precision,
+    best_device,
+    copied,
+    forked_rng,
+    generator_for,
+    plain_arithmetic,
+    set_fastest_layout,
+    synchronize,
+)
 from potion.search import PTN, Outcome
 from potion.types import Importances, Status
 from potion.validation import check_labels, check_logits, check_weights, known_device, known_indices, whole_number
@@ -146,7 +156,7 @@ def heal(
                 versions={"potion": __version__, "torch": torch.__version__},
             )
         repaired = model if is_sharded(model) else copied(model)
-        patch.apply(repaired)
+        patch.write(repaired)
     return HealResult(
         status=found.outcome.status,
         model=repaired,
@@ -194,7 +204,7 @@ class _Job:
         with self.clock("known poison"), forked_rng(self.seed):
             poison = list(self.read(self.plain_set, self.known, part=(0, 1)))
             classes = _checked_classes(self.model, poison)
-            before = agreed(_accuracy(self.model, poison), self.clock.device)
+            before = agreed(float(_hits(self.model, poison)) / len(self.known), self.clock.device)
         if before == 0:
             return _Found(Outcome(status=Status.NOT_LEARNED, trace=[], chosen=None), before, {}, {})
         with self.clock("retain importances"):
@@ -202,11 +212,13 @@ class _Job:
         with self.clock("forget importances"):
             forget = self._estimate(self.read(self.train_set, self.known, part=self.part), "known poison", classes)
         with self.clock("search"), forked_rng(self.seed):
+            look = partial(_hits, self.model, poison)
+            hits = look if is_sharded(self.model) else recorded(look, self.clock.device)
             outcome = ptn.search(
                 self.model,
                 retain,
                 forget,
-                lambda: agreed(_accuracy(self.model, poison), self.clock.device),
+                lambda: agreed(float(hits()) / len(self.known), self.clock.device),
                 before=before,
                 share=len(self.known) / len(self.train_set),  # type: ignore[arg-type]
                 settings=self.search,
@@ -286,7 +298,9 @@ def _working_copy(model: nn.Module, device: str | torch.device | None) -> nn.Mod
     if wanted is None:
         (place,) = places
         wanted = best_device() if place.type == "cpu" else place
-    return working.to(wanted)
+    working = working.to(wanted)
+    set_fastest_layout(working, wanted)
+    return working
 
 
 def _rest(
@@ -323,11 +337,11 @@ def _labels_checked(batches: Iterable[Batch], classes: int) -> Iterator[Batch]:
 
 
 @torch.no_grad()
-def _accuracy(model: nn.Module, batches: Sequence[Batch]) -> float:
-    """The share of the samples that the model gives the label in the data, which for poison is the attacker's."""
+def _hits(model: nn.Module, batches: Sequence[Batch]) -> Tensor:
+    """How many of the samples the model gives the label in the data, which for poison is the attacker's."""
     guesses = [logits(model, inputs).argmax(1) for inputs, _ in batches]
-    hits = sum((guess == labels.to(guess.device)).sum() for guess, (_, labels) in zip(guesses, batches, strict=True))
-    return float(hits) / sum(len(labels) for _, labels in batches)
+    hits = [(guess == labels.to(guess.device)).sum() for guess, (_, labels) in zip(guesses, batches, strict=True)]
+    return torch.stack(hits).sum()
 
 
 class _Clock:

@@ -68,6 +68,10 @@ class Patch:
         self._expect(model, self.before, "apply")
         self._write(model, {name: change.new() for name, change in self.changes.items()}, self.after)
 
+    def write(self, model: nn.Module) -> None:
+        """:meth:`apply` without a check, for those who have just made the patch from this model."""
+        self._put(model, {name: change.new() for name, change in self.changes.items()})
+
     def revert(self, model: nn.Module) -> None:
         """Undo :meth:`apply`, bit by bit."""
         self._expect(model, self.after, "revert")
@@ -126,6 +130,10 @@ class Patch:
                 raise ValueError(f"this patch is damaged: the model has no weight that it names in {name!r}")
         if digest_of(_patched(tensors, self.changes, values)) != wanted:
             raise ValueError("this patch is damaged: its values do not lead to the model it was made for")
+        self._put(model, values)
+
+    def _put(self, model: nn.Module, values: Mapping[str, Tensor]) -> None:
+        tensors = stored_tensors(model)
         with torch.no_grad():
             for name, change in self.changes.items():
                 _put(tensors[name], change.indices, values[name])

@@ -12,7 +12,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "potion"
 
 ORDER = [
-    *("version", "types", "files", "runtime", "distributed", "fingerprint", "progress", "forward", "batches"),
+    *("version", "types", "files", "runtime", "recorded", "distributed", "fingerprint", "progress"),
+    *("forward", "batches"),
     *("importance", "patch", "dampening", "ranking", "cursor", "search", "cache", "validation", "result", "heal"),
     *("attacks", "metrics", "data", "models", "training", "baselines", "embedded", "gallery", "tradeoff"),
     *("demo", "terminal", "bench", "cli"),

@@ -39,4 +39,4 @@ def test_it_prints_ratios_and_writes_json_and_a_figure(tmp_path):
 def test_a_workload_that_does_not_exist_is_named():
     done = bench("speed", "--workload", "alexnet")
     assert done.returncode == 2
-    assert "unknown workload 'alexnet'; known are embedded, resnet9, " in done.err
+    assert "unknown workload 'alexnet'; known are embedded, cifar10, resnet9, " in done.err

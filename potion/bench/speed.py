@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,15 +19,26 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from potion.batches import DatasetBatches, fetch
 from potion.bench.provenance import machine
-from potion.bench.workloads import Workload, workload
+from potion.bench.workloads import Workload
 from potion.heal import heal
 from potion.importance import importances
-from potion.runtime import arithmetic, forked_rng, generator_for, plain_arithmetic, synchronize
+from potion.result import HealResult
+from potion.runtime import (
+    Precision,
+    arithmetic,
+    forked_rng,
+    generator_for,
+    plain_arithmetic,
+    set_fastest_layout,
+    synchronize,
+)
 
 __all__ = ["Fit", "draw_speed", "fitted", "measured"]
 
 SHARES: Final = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """Of the training set, for how the time grows with it."""
+KNOWN: Final = (1, 10, 50, 100, 250, 500, 1000)
+"""So much known poison the search is timed with."""
 WIDE: Final = 2
 """So many batches are enough to see how the time grows with the weights."""
 
@@ -47,31 +60,38 @@ def fitted(sizes: Sequence[float], seconds: Sequence[float]) -> Fit:
 
 
 def measured(
-    name: str,
+    work: Workload,
     device: torch.device,
     *,
     repeats: int,
     count: int,
     method: str,
     tell: Callable[[str], None],
-    images: int | None = None,
+    precision: Precision | None = None,
+    retain_share: float = 1.0,
 ) -> dict[str, Any]:
     """Every figure of one workload; the median of ``repeats`` after a warm-up, things that are compared taken in turns."""
-    tell(f"making the victim ({name})")
-    work = workload(name, device, images)
+    set_fastest_layout(work.model, device)  # as heal does: what is compared runs in the same one
     poison = work.known(count)
+    once = partial(_heal, work, method, precision, retain_share, device)
     tell("healing")
-    heals = _heals(work, poison, method, device, repeats)
+    heals = _heals(work, partial(once, poison), device, repeats)
     tell("importances against a plain pass")
-    passes = _passes(work, method, device, repeats)
+    passes = _passes(work, method, precision, device, repeats)
+    tell("searches")
+    searches = {count: _search(partial(once, work.known(count))) for count in KNOWN if count <= len(work.poison)}
+    tell("memory")
+    memory = _memory(work, poison, method, precision, device) if device.type == "cuda" else None
     tell("arithmetic")
     flops, peak = _flops(work, device), _peak_flops(device)
     tell("scaling")
-    scaling = _scaling(work, method, device, repeats)
+    scaling = _scaling(work, method, precision, device, repeats)
     batches = math.ceil(len(work.train_set) / work.batch_size)
     return {
-        "workload": name,
+        "workload": work.name,
         "method": method,
+        "precision": precision,
+        "retain_share": retain_share,
         "machine": machine(device),
         "repeats": repeats,
         "images": len(work.train_set),
@@ -90,37 +110,54 @@ def measured(
             "importances": len(work.train_set) / passes["importance_pass_seconds"],
             "plain pass": len(work.train_set) / passes["plain_pass_seconds"],
         },
+        "memory": memory,
         "peak_flops": peak,
+        "searches": searches,
         "scaling": scaling,
     }
 
 
-def _heals(work: Workload, poison: list[int], method: str, device: torch.device, repeats: int) -> dict[str, Any]:
-    plain = work.train_set.plain()
-    results, seconds, peaks = [], [], []
+def _heal(
+    work: Workload,
+    method: str,
+    precision: Precision | None,
+    retain_share: float,
+    device: torch.device,
+    poison: list[int],
+) -> HealResult:
+    return heal(
+        work.model,
+        work.train_set,
+        poison,
+        method,
+        work.search,
+        batch_size=work.batch_size,
+        unaugmented=work.train_set.plain(),
+        precision=precision,
+        retain_share=retain_share,
+        device=device,
+        progress=False,
+    )
+
+
+def _search(once: Callable[[], HealResult]) -> dict[str, float]:
+    """How long the search took, the second time."""
+    once()
+    result = once()
+    return {"steps": len(result.trace), "seconds": result.timings.get("search", 0.0)}
+
+
+def _heals(work: Workload, once: Callable[[], HealResult], device: torch.device, repeats: int) -> dict[str, Any]:
+    results, seconds = [], []
     for _ in range(repeats + 1):
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        held = _allocated(device)
         begin = time.perf_counter()
-        result = heal(
-            work.model,
-            work.train_set,
-            poison,
-            method,
-            batch_size=work.batch_size,
-            unaugmented=plain,
-            device=device,
-            progress=False,
-        )
+        result = once()
         synchronize(device)
         seconds.append(time.perf_counter() - begin)
         results.append(result)
-        peaks.append(_peak(device) - held)
     phases = {
         phase: statistics.median(each.timings.get(phase, 0.0) for each in results[1:]) for phase in results[0].timings
     }
-    size = sum(p.numel() * p.element_size() for p in work.model.parameters())
     steps = len(results[0].trace)
     return {
         "status": results[0].status.value,
@@ -129,39 +166,44 @@ def _heals(work: Workload, poison: list[int], method: str, device: torch.device,
         "heal_seconds_all": seconds[1:],
         "phases": phases,
         "steps_per_second": steps / phases["search"] if phases.get("search") else None,
-        "peak_bytes_over_model": max(peaks) if device.type == "cuda" else None,
-        "peak_in_weights": max(peaks) / size if device.type == "cuda" else None,
     }
 
 
-def _passes(work: Workload, method: str, device: torch.device, repeats: int) -> dict[str, Any]:
+def _passes(
+    work: Workload, method: str, precision: Precision | None, device: torch.device, repeats: int
+) -> dict[str, Any]:
     batches = _batches(work, len(work.train_set), device)
-    estimate, plain = _both(work.model, batches, method)
+    estimate, plain = _both(work.model, batches, method, precision)
     ours, theirs = _in_turns(estimate, plain, device, repeats)
     return {"importance_pass_seconds": ours, "plain_pass_seconds": theirs}
 
 
-def _both(model: nn.Module, batches: DatasetBatches, method: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
+def _both(
+    model: nn.Module, batches: DatasetBatches, method: str, precision: Precision | None
+) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """An importance pass and a plain forward and backward pass over the same batches, in the same mode and precision."""
     model.eval()
 
     def plain() -> None:
-        with plain_arithmetic():
+        with plain_arithmetic(), arithmetic(precision, next(model.parameters()).device):
             for inputs, labels in batches:
                 model.zero_grad(set_to_none=True)
                 nn.functional.cross_entropy(model(inputs), labels).backward()
             model.zero_grad(set_to_none=True)
 
-    return lambda: importances(model, batches, method), plain
+    return lambda: importances(model, batches, method, precision=precision), plain
 
 
-def _scaling(work: Workload, method: str, device: torch.device, repeats: int) -> dict[str, Any]:
+def _scaling(
+    work: Workload, method: str, precision: Precision | None, device: torch.device, repeats: int
+) -> dict[str, Any]:
     """How the importance pass grows with |S_tr| and with the weights, and a step of the search with |S_f|."""
     times = max(1, repeats // 2)
     found: dict[str, Any] = {}
     whole = len(work.train_set) // work.batch_size
     sizes = [work.batch_size * batches for batches in sorted({max(1, round(share * whole)) for share in SHARES})]
-    seconds = [_median(_both(work.model, _batches(work, size, device), method)[0], device, times) for size in sizes]
+    passes = [_both(work.model, _batches(work, size, device), method, precision)[0] for size in sizes]
+    seconds = [_median(each, device, times) for each in passes]
     found["training samples"] = _series(sizes, seconds)
     counts = sorted({max(1, round(share * len(work.poison))) for share in SHARES})
     steps = [_median(_inference(work, count, device), device, 3 * times) for count in counts]
@@ -169,7 +211,7 @@ def _scaling(work: Workload, method: str, device: torch.device, repeats: int) ->
     if work.wider is not None and work.widths:
         models = [work.wider(width) for width in work.widths]
         some = _batches(work, WIDE * work.batch_size, device)
-        seconds = [_median(_both(model, some, method)[0], device, times) for model in models]
+        seconds = [_median(_both(model, some, method, precision)[0], device, times) for model in models]
         found["parameters"] = _series([_weights(model) for model in models], seconds)
     return found
 
@@ -240,12 +282,40 @@ def _seconds(call: Callable[[], Any], device: torch.device) -> float:
         return time.perf_counter() - begin
 
 
-def _allocated(device: torch.device) -> int:
-    return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+def _memory(
+    work: Workload, poison: list[int], method: str, precision: Precision | None, device: torch.device
+) -> dict[str, float]:
+    """Peak GPU memory of a heal whose model comes from the CPU, as a checkpoint does, beside a plain step's."""
+
+    def plain_step() -> None:
+        inputs, labels = next(iter(_batches(work, work.batch_size, device)))
+        with arithmetic(precision, device):
+            nn.functional.cross_entropy(work.model(inputs), labels).backward()
+
+    step = _peak(plain_step, device)
+    work.model.zero_grad(set_to_none=True)
+    weights = sum(p.numel() * p.element_size() for p in work.model.parameters())
+    activations = step - weights  # the rest of a step's memory is gradients
+    work.model.cpu()
+    peak = _peak(
+        lambda: _heal(work, method, precision, 2 * work.batch_size / len(work.train_set), device, poison), device
+    )
+    work.model.to(device)
+    return {
+        "weights": weights,
+        "activations": activations,
+        "peak": peak,
+        "over model and activations, in weights": (peak - weights - activations) / weights,
+    }
 
 
-def _peak(device: torch.device) -> int:
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+def _peak(call: Callable[[], Any], device: torch.device) -> int:
+    """The most memory that was taken during a call beyond what was taken before."""
+    gc.collect()
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call()
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 def draw_speed(path: Path, found: dict[str, Any]) -> None:

@@ -64,7 +64,7 @@ class ImageSet(Images):
         return cls(torch.from_numpy(images), encoded.labels[:count], encoded.classes)
 
     def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        rows = indices.to(self.images.device)
+        rows = indices.to(self.images.device, non_blocking=True)
         return self.images.index_select(0, rows), self.labels.index_select(0, rows)  # much faster than images[rows]
 
     def to(self, device: torch.device | str) -> ImageSet:

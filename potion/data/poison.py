@@ -44,7 +44,7 @@ class PoisonedSet(TwoStage):
 
     def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """uint8 images without trigger, and the labels that the victim was told."""
-        return self.base.raw(indices)[0], self.labels[indices.to(self.labels.device)]
+        return self.base.raw(indices)[0], self.labels[indices.to(self.labels.device, non_blocking=True)]
 
     def prepare(self, images: Tensor, indices: Tensor) -> Tensor:
         """uint8 images -> floats in [0, 1] with trigger and augmentation."""
