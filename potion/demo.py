@@ -103,6 +103,7 @@ class Demo:
             batch_size=self.scenario.recipe.batch_size,
             unaugmented=self.plain_set,
             retain="all",
+            retain_share=1.0,
             cache=cache,
             progress=self.progress,
         )

@@ -202,6 +202,15 @@ def test_a_share_of_the_training_set_is_read_in_whole_batches(case, share, batch
     assert len(read) == len(set(read)) == 16 * batches, "each once, of the 188 that are not known poison"
 
 
+@pytest.mark.parametrize(("batch_size", "batches"), [(2, 28), (4, 24), (16, 12)])
+def test_by_default_a_third_is_read_but_no_fewer_than_24_batches(case, batch_size, batches):
+    model, data, known = case
+    counting = Counting(data)
+    heal((model, counting, known), batch_size=batch_size, unaugmented=data)
+    read = [index for index in counting.asked if index not in known[:12]]
+    assert len(read) == min(188, batches * batch_size)
+
+
 @pytest.mark.parametrize("share", [0, -0.5, 1.5, True, "half", float("nan")])
 def test_a_share_that_is_none_is_refused(case, share):
     with pytest.raises(ValueError, match="retain_share must be above 0 and at most 1"):

@@ -24,6 +24,7 @@ def _heal(problem: Problem, *, method: str) -> Repair:
         seed=problem.seed,
         progress=problem.progress,
         unaugmented=problem.plain_set,
+        retain_share=1.0,  # all of it, as in the paper
         cache=problem.cache,
         workers=problem.workers,
     )

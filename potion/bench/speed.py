@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -68,7 +68,7 @@ def measured(
     method: str,
     tell: Callable[[str], None],
     precision: Precision | None = None,
-    retain_share: float = 1.0,
+    retain_share: float | None = None,
 ) -> dict[str, Any]:
     """Every figure of one workload; the median of ``repeats`` after a warm-up, things that are compared taken in turns."""
     set_fastest_layout(work.model, device)  # as heal does: what is compared runs in the same one
@@ -121,7 +121,7 @@ def _heal(
     work: Workload,
     method: str,
     precision: Precision | None,
-    retain_share: float,
+    retain_share: float | None,
     device: torch.device,
     poison: list[int],
 ) -> HealResult:
@@ -292,10 +292,14 @@ def _memory(
         with arithmetic(precision, device):
             nn.functional.cross_entropy(work.model(inputs), labels).backward()
 
-    step = _peak(plain_step, device)
-    work.model.zero_grad(set_to_none=True)
+    def drop(p: Tensor) -> None:
+        p.grad = None
+
     weights = sum(p.numel() * p.element_size() for p in work.model.parameters())
-    activations = step - weights  # the rest of a step's memory is gradients
+    handles = [p.register_post_accumulate_grad_hook(drop) for p in work.model.parameters()]
+    activations = _peak(plain_step, device)  # a step's memory, of which gradients do not stay
+    for handle in handles:
+        handle.remove()
     work.model.cpu()
     peak = _peak(
         lambda: _heal(work, method, precision, 2 * work.batch_size / len(work.train_set), device, poison), device

@@ -33,8 +33,9 @@ def speed(
         typer.Option(help="Of the importances; default: as torch is set up, TF32 convolutions on a GPU."),
     ] = None,
     retain_share: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Estimate the retain importances on this part of the training set.")
-    ] = 1.0,
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="Of the training set, for its importances; default: heal's own."),
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Medians are over so many, after a warm-up.")] = 5,
     out: Annotated[Path, typer.Option(help="Folder for the JSON and the figure.")] = Path("results/speed"),
     as_json: Json = False,
@@ -71,7 +72,7 @@ def speed(
         )
     except (OSError, ValueError, ModuleNotFoundError) as error:
         fail(str(error))
-    variant = ([precision] if precision else []) + ([f"{retain_share:.0%}"] if retain_share < 1 else [])
+    variant = ([precision] if precision else []) + ([] if retain_share is None else [f"{retain_share:.0%}"])
     file = folder / f"{'-'.join([place.type, name, method, *variant])}.json"
     write_json(file, found)
     if importlib.util.find_spec("matplotlib") is not None:
