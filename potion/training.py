@@ -45,7 +45,8 @@ class Recipe:
     """How to train. The defaults are those of the CIFAR-10 victims (FACTS 9 and 11), in full precision.
 
     ``warm_up`` is the share of the iterations over which the rate rises; ``precision`` other than float32 is mixed: the
-    weights stay float32.
+    weights stay float32. ``frozen_statistics`` trains in eval mode: batch norms keep their statistics, nothing is dropped
+    out. Gradients are scaled down to ``largest_norm``.
     """
 
     iterations: int = 4000
@@ -58,6 +59,8 @@ class Recipe:
     precision: Precision = "float32"
     channels_last: bool = False
     compile: bool = False
+    frozen_statistics: bool = False
+    largest_norm: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("iterations", "batch_size"):
@@ -115,7 +118,7 @@ def train(
     samples = list(range(len(dataset))) if indices is None else list(indices)  # type: ignore[arg-type]
     if not samples:
         raise ValueError("there is nothing to train on: indices is empty")
-    model.to(device).train()
+    model.to(device).train(not recipe.frozen_statistics)
     set_layout(model, channels_last=recipe.channels_last)
     run = _Run(model, recipe, torch.device(device), objective or _cross_entropy)
     with forked_rng(seed), torch.enable_grad(), Progress(progress) as bars:
@@ -171,6 +174,9 @@ class _Run:
             loss = self.objective(inputs, outputs, labels)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
+        if self.recipe.largest_norm is not None:
+            self.scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.largest_norm)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         right: Tensor = (outputs.argmax(1) == labels).sum()
