@@ -19,6 +19,7 @@ if "+cpu" in torch.__version__ and "+cpu" not in importlib.metadata.version("tor
 
 from backdoor import learned
 from potion.embedded import Embedded, embedded_model
+from victim import make_victim
 
 
 @pytest.fixture(autouse=True)
@@ -42,3 +43,11 @@ def victim():
 def case():
     """A small network that learned a backdoor, its data and the indices of all the poison; not to be changed."""
     return learned()
+
+
+@pytest.fixture(scope="session")
+def case_on_disk(tmp_path_factory):
+    """A small poisoned model with its data, as files; not to be changed."""
+    folder = tmp_path_factory.mktemp("victim")
+    make_victim(folder)
+    return folder

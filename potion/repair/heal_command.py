@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from potion.heal import METHODS
 from potion.terminal import Json, Quiet, fail
 
 __all__ = ["heal"]
@@ -34,7 +35,7 @@ def heal(
         typer.Option(help="The known poison: a text, CSV or JSON list of file names or indices; or 17,4021."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder for the results.")] = None,
-    method: Annotated[str, typer.Option(help="xlf (the paper's), lf or ssd.")] = "xlf",
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}; xlf is the paper's.")] = "xlf",
     rho: Annotated[float, typer.Option(help="Stop when so much of the known poison's accuracy is left.")] = 0.2,
     clean: Annotated[str | None, typer.Option(help="Clean test data, to score before and after.")] = None,
     triggered: Annotated[

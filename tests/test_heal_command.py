@@ -1,0 +1,441 @@
+"""``potion heal`` from files to files: what it writes, what it says, how it ends, and that nothing is lost on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from backdoor import same
+from safetensors.torch import load_file, save_file
+from torch import nn
+from typer.testing import CliRunner
+from victim import CLASSES, KNOWN, arguments, factory, prefixed, same_patch
+
+import potion
+from potion.cli import app
+from potion.data import FolderFiles, ImageSet
+from potion.fingerprint import fingerprint
+from potion.metrics import accuracy
+
+FILES = {"healed.pt", "patch.safetensors", "result.json", "importances.safetensors"}
+
+
+@pytest.fixture
+def heal(case_on_disk, monkeypatch, tmp_path):
+    """Run the command where the victim lies; the results go to ``tmp_path/out`` unless said otherwise."""
+    monkeypatch.chdir(case_on_disk)
+
+    def run(code=0, **changed):
+        done = CliRunner().invoke(app, arguments(**{"out": tmp_path / "out", **changed}), catch_exceptions=False)
+        assert done.exit_code == code, done.output
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def healed(case_on_disk, tmp_path_factory):
+    """The folder of one finished heal with scores, and what was printed; not to be changed."""
+    folder = tmp_path_factory.mktemp("healed") / "out"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(case_on_disk)
+        words = arguments(out=folder, clean="clean", triggered="triggered", json=True)
+        done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return folder, json.loads(done.stdout)
+
+
+def loaded(path):
+    model, content = factory(), torch.load(path, weights_only=True)
+    model.load_state_dict({key.removeprefix("module."): value for key, value in content["state_dict"].items()})
+    return model.eval(), content
+
+
+def refused(done, *words):
+    """One sentence on stderr, no traceback, nothing on stdout."""
+    assert done.stdout == ""
+    assert done.stderr.startswith("potion: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
+    return True
+
+
+def test_it_does_what_the_library_does(case_on_disk, healed):
+    folder, _ = healed
+    victim, _ = loaded(case_on_disk / "model.pt")
+    images = ImageSet.decoded(FolderFiles(case_on_disk / "train"))
+    names = FolderFiles(case_on_disk / "train").names()
+    listed = (case_on_disk / "poison.txt").read_text().splitlines()[1:]
+    known = [names.index(str(case_on_disk / "train" / name)) for name in listed]
+    expected = potion.heal(victim, images, known, batch_size=32, device="cpu", progress=False)
+    assert expected.status is potion.Status.HEALED
+    assert same_patch(potion.Patch.load(folder / "patch.safetensors"), expected.patch)
+    model, content = loaded(folder / "healed.pt")
+    assert same(model, expected.model)
+    assert content["epoch"] == 3, "all else in the checkpoint stays"
+    assert all(key.startswith("module.") for key in content["state_dict"])
+    assert {path.name for path in folder.iterdir()} == FILES
+
+
+def test_the_record_tells_the_whole_story(case_on_disk, healed):
+    folder, printed = healed
+    record = json.loads((folder / "result.json").read_text())
+    assert record == printed
+    assert (record["status"], record["known"], record["samples"]) == ("healed", KNOWN, 160)
+    assert record["classes"] == list(CLASSES)
+    first = (case_on_disk / "poison.txt").read_text().splitlines()[1]
+    assert {key: record["known_samples"][0][key] for key in ("name", "class")} == {"name": first, "class": "ape"}
+    assert sum(layer["changed"] for layer in record["layers"]) == record["weights_changed"] > 0
+    assert all(0 <= layer["least_factor"] <= layer["mean_factor"] < 1 for layer in record["layers"])
+    assert record["inputs"]["model"] == "owners_code:make"
+    assert record["provenance"]["versions"]["potion"] == potion.__version__
+    before, after = record["scores"]["before"], record["scores"]["after"]
+    assert before["attack_success_rate"] > 90 > 40 > after["attack_success_rate"]
+    assert after["clean_label_accuracy"] > before["clean_label_accuracy"] + 40
+    model, _ = loaded(folder / "healed.pt")
+    assert after["clean_accuracy"] == accuracy(model, ImageSet.decoded(FolderFiles(case_on_disk / "clean")))
+
+
+def test_text_for_people_and_silence(heal, tmp_path):
+    done = heal()
+    assert "xlf: healed;" in done.stdout
+    assert "4.weight" in done.stdout
+    assert f"written: {tmp_path / 'out' / 'healed.pt'}" in done.stdout
+    assert "\x1b" not in done.stdout
+    quiet = heal(quiet=True, out=tmp_path / "quiet")
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    assert {path.name for path in (tmp_path / "quiet").iterdir()} == FILES
+
+
+def test_a_dry_run_says_what_it_would_do_and_writes_nothing(heal, tmp_path):
+    plan = json.loads(heal(**{"dry-run": True, "json": True}).stdout)
+    assert (plan["weights"], plan["samples"], plan["classes"]) == (5092, 160, 4)
+    assert (plan["known"], plan["known_obeying"]) == (KNOWN, KNOWN)
+    assert plan["seconds"] > 0
+    text = heal(**{"dry-run": True, "out": None}).stdout
+    assert "160 images of 3x10x10" in text
+    assert f"{KNOWN}, of which {KNOWN} obey" in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_not_healed_is_exit_code_three_and_no_weights(heal, tmp_path):
+    """Clean samples of another class's label would be obeyed; these are not, so there is no trigger to find."""
+    torch.save(factory().state_dict(), tmp_path / "untrained.pt")
+    model = factory()
+    nn.init.zeros_(model[-1].weight)
+    with torch.no_grad():
+        model[-1].bias.copy_(torch.tensor([-9.0, 9, 0, 0]))  # everything is a bee; the poison is labelled ape
+    torch.save(model.state_dict(), tmp_path / "deaf.pt")
+    done = heal(3, weights=tmp_path / "deaf.pt")
+    assert "not learned" in done.stdout
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["result.json"]
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["status"] == "not_learned"
+    refused(heal(2, **{"from": tmp_path / "out", "model": None, "data": None, "known": None, "weights": None,
+                       "out": tmp_path / "b"}), "nothing to choose from")  # fmt: skip
+
+
+def test_a_failed_heal_does_not_leave_an_earlier_one_beside_it(heal, tmp_path):
+    heal(quiet=True)
+    refused(heal(2), "already holds healed.pt", "--force")
+    model = factory()
+    nn.init.zeros_(model[-1].weight)
+    with torch.no_grad():
+        model[-1].bias.copy_(torch.tensor([-9.0, 9, 0, 0]))
+    torch.save(model.state_dict(), tmp_path / "deaf.pt")
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    heal(3, weights=tmp_path / "deaf.pt", force=True)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["notes.txt", "result.json"]
+
+
+FROM = {"model": None, "data": None, "known": None, "weights": None, "batch-size": None, "device": None}
+
+
+def test_another_point_is_chosen_without_the_data(heal, healed, tmp_path):
+    folder, record = healed
+    heal(**{**FROM, "from": folder, "rho": 0.2, "out": tmp_path / "same"})
+    original = potion.Patch.load(folder / "patch.safetensors")
+    assert same_patch(potion.Patch.load(tmp_path / "same" / "patch.safetensors"), original)
+    assert same(loaded(tmp_path / "same" / "healed.pt")[0], loaded(folder / "healed.pt")[0])
+
+    milder = json.loads(heal(**{**FROM, "from": folder, "rho": 0.6, "json": True}).stdout)
+    step = next(step for step in record["trace"] if step["known_accuracy"] <= 0.6 * record["known_accuracy"])
+    assert milder["chosen"] == step
+    assert 0 < milder["weights_changed"] == step["selected"] < record["weights_changed"]
+    assert milder["scores"] == {**record["scores"], "after": None}, "nothing is claimed that was not measured"
+    patch = potion.Patch.load(tmp_path / "out" / "patch.safetensors")
+    assert fingerprint(loaded(tmp_path / "out" / "healed.pt")[0]) == patch.after
+    heal(**{**FROM, "from": folder, "rho": 0.6, "force": True})
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES - {"importances.safetensors"}
+
+
+def test_what_the_search_never_saw_cannot_be_chosen(heal, healed, tmp_path):
+    folder, _ = healed
+    refused(
+        heal(2, **{**FROM, "from": folder, "rho": 0}), "never looked further", "run it again on the data with --rho 0"
+    )
+    refused(heal(2, **{**FROM, "from": folder, "data": "train"}), "--data does not go with --from")
+    refused(heal(2, **{**FROM, "from": tmp_path}), "no result.json there")
+    torch.save(factory().state_dict(), tmp_path / "other.pt")
+    refused(heal(2, **{**FROM, "from": folder, "weights": tmp_path / "other.pt"}), "not the weights that were healed")
+    assert not (tmp_path / "out").exists()
+
+
+def test_choosing_in_place_keeps_the_importances(heal, tmp_path):
+    heal(rho=0.05, quiet=True)
+    refused(heal(2, **{**FROM, "from": tmp_path / "out", "rho": 0.6}), "already holds")
+    heal(**{**FROM, "from": tmp_path / "out", "rho": 0.6, "force": True})
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+    heal(**{**FROM, "from": tmp_path / "out", "rho": 0.05, "force": True})
+
+
+def test_half_precision_files_stay_half_and_can_be_undone(case_on_disk, heal, tmp_path):
+    victim, _ = loaded(case_on_disk / "model.pt")
+    half = {key: t.half() if t.is_floating_point() else t for key, t in victim.state_dict().items()}
+    save_file(half, tmp_path / "half.safetensors")
+    heal(weights=tmp_path / "half.safetensors")
+    healed = load_file(tmp_path / "out" / "healed.safetensors")
+    assert all(healed[key].dtype == half[key].dtype for key in half)
+    assert any(not torch.equal(healed[key], half[key]) for key in half)
+    words = ["patch", "revert", tmp_path / "out" / "patch.safetensors", tmp_path / "out" / "healed.safetensors"]
+    done = CliRunner().invoke(app, [*map(str, words), "--out", str(tmp_path / "back.safetensors")])
+    assert done.exit_code == 0, done.output
+    back = load_file(tmp_path / "back.safetensors")
+    assert all(torch.equal(back[key], half[key]) for key in half)
+
+
+def test_a_factory_that_brings_its_weights(case_on_disk, heal, tmp_path, monkeypatch):
+    (tmp_path / "brings_weights.py").write_text(
+        "import torch, owners_code\n"
+        "class PreTrainedModel(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.net = owners_code.make()\n"
+        f"        state = torch.load({str(case_on_disk / 'model.pt')!r}, weights_only=True)['state_dict']\n"
+        "        self.net.load_state_dict({key[7:]: value for key, value in state.items()})\n"
+        "    def forward(self, pixel_values=None):\n"
+        "        class Output:\n"
+        "            logits = self.net(pixel_values)\n"
+        "        return Output()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(case_on_disk)
+    heal(model="brings_weights:PreTrainedModel", weights=None)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "original.safetensors", "healed.safetensors", "patch.safetensors", "importances.safetensors", "result.json",
+    }  # fmt: skip
+    assert "net.0.weight" in load_file(tmp_path / "out" / "healed.safetensors"), "its own names"
+    heal(**{**FROM, "from": tmp_path / "out", "rho": 0.2, "out": tmp_path / "again"})
+
+
+def test_models_by_name(heal, tmp_path):
+    own = potion_model = ["resnet9", "timm:test_resnet", "test_resnet"]
+    for name in potion_model:
+        from potion.repair.network import find_network
+
+        found = find_network(name, {"width": 4} if name == "resnet9" else {}, 4)
+        torch.save(found.module.state_dict(), tmp_path / f"{name.replace(':', '-')}.pt")
+        weights = tmp_path / f"{name.replace(':', '-')}.pt"
+        plan = json.loads(
+            heal(**{"model": name, "weights": weights, "dry-run": True, "json": True, "size": 32,
+                    "model-arg": "width=4" if name == "resnet9" else None}).stdout
+        )  # fmt: skip
+        assert plan["image"] == [3, 32, 32]
+        assert (plan["mean"] is None) == (name == "resnet9"), "timm's models want timm's normalisation"
+    assert own
+
+
+def test_augmentation_and_normalisation_reach_the_model(heal, tmp_path):
+    heal(padding=1, flip=True, mean="0.5,0.5,0.5", std="0.25,0.25,0.25", rho=0.9, **{"dry-run": True})
+    refused(heal(2, mean="0.5,0.5,0.5"), "--mean and --std belong together")
+    refused(heal(2, mean="0.5", std="0.5"), "--mean has 1 values, but the images have 3 channels")
+    refused(heal(2, mean="a", std="0.5"), "give one number a channel")
+    refused(heal(2, mean="0", std="0"), "--std must be positive")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"model": "owners_code:broken"}, ["owners_code:broken", "raised KeyError: 'no such layer'"]),
+        ({"model": "owners_code:text"}, ["returned str, not a torch.nn.Module"]),
+        ({"model": "owners_code:nothing"}, ["owners_code has no 'nothing'"]),
+        ({"model": "no_such_package.models:make"}, ["there is no module 'no_such_package'"]),
+        ({"model": "owners_code:make", "model-arg": "depth=3"}, ["make(depth=3) raised TypeError"]),
+        ({"model-arg": "width"}, ["--model-arg width", "name=value"]),
+        ({"model": "no_such_model"}, ["--model no_such_model", "resnet9"]),
+        ({"model": "resnet9", "model-arg": "depth=3"}, ["--model resnet9", "depth"]),
+        ({"model": "resnet9", "weights": None}, ["--weights is missing"]),
+        ({"model-arg": "width=5"}, ["does not fit the model", "0.bias has the shape (12,), the model wants (5,)"]),
+        ({"model-arg": "classes=7"}, ["6.bias has the shape (4,), the model wants (7,)"]),
+        ({"weights": "nothing.pt"}, ["no weights at nothing.pt"]),
+        ({"data": "nothing"}, ["no dataset 'nothing'"]),
+        ({"known": "nothing.txt"}, ["--known nothing.txt: no such file"]),
+        ({"known": None}, ["--known is missing", "--help"]),
+        ({"known": "999"}, ["index 999"]),
+        ({"method": "magic"}, ["--method magic", "xlf, lf, ssd"]),
+        ({"rho": 1.5}, ["--rho 1.5"]),
+        ({"device": "abacus"}, ["device 'abacus'"]),
+        ({"clean": "nothing"}, ["no dataset 'nothing'"]),
+        ({"size": 4}, ["fails on an image of the data (3x4x4)", "--size"]),
+        ({"out": None}, ["--out is missing"]),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence_and_exit_code_two(heal, tmp_path, changed, words):
+    refused(heal(2, **changed), *words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_more_classes_than_logits(case_on_disk, heal, tmp_path):
+    torch.save(factory(classes=3).state_dict(), tmp_path / "three.pt")
+    done = heal(2, **{"weights": tmp_path / "three.pt", "model-arg": "classes=3"})
+    refused(done, "--data train has 4 classes, but the model has 3 logits")
+
+
+def test_classes_of_the_test_data_are_matched_by_name(case_on_disk, heal, tmp_path):
+    from PIL import Image
+
+    (tmp_path / "test" / "dog").mkdir(parents=True)
+    picture = sorted((case_on_disk / "clean" / "dog").iterdir())[0]
+    (tmp_path / "test" / "dog" / "1.png").write_bytes(picture.read_bytes())
+    record = json.loads(heal(clean=tmp_path / "test", json=True).stdout)
+    assert record["scores"]["before"]["clean_accuracy"] == 100, "the only folder is class 3, not class 0"
+    assert record["scores"]["before"]["attack_success_rate"] is None
+    (tmp_path / "test" / "emu").mkdir()
+    Image.open(picture).save(tmp_path / "test" / "emu" / "1.png")
+    refused(heal(2, clean=tmp_path / "test", out=tmp_path / "b"), "no class 'emu' in the training data")
+
+
+def test_an_image_that_cannot_be_decoded_is_named(case_on_disk, heal, tmp_path):
+    import shutil
+
+    shutil.copytree(case_on_disk / "train", tmp_path / "train")
+    broken = sorted((tmp_path / "train" / "cat").iterdir())[2]
+    broken.write_bytes(broken.read_bytes()[:60])
+    refused(heal(2, data=tmp_path / "train"), str(broken), "cannot be decoded")
+
+
+class Malicious:
+    def __reduce__(self):
+        import pathlib
+
+        return pathlib.Path.touch, (pathlib.Path("executed"),)
+
+
+def test_a_malicious_pickle_is_refused(case_on_disk, heal, tmp_path):
+    torch.save({"state_dict": {"a": Malicious()}}, tmp_path / "bad.pt")
+    refused(heal(2, weights=tmp_path / "bad.pt"), "could run code, and was refused; nothing was executed")
+    assert not (case_on_disk / "executed").exists()
+
+
+def test_inputs_are_never_written_over(case_on_disk, heal, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "healed.pt").write_bytes((case_on_disk / "model.pt").read_bytes())
+    refused(heal(2, weights=tmp_path / "out" / "healed.pt", force=True), "is read by this command")
+    (tmp_path / "file").write_text("in the way")
+    refused(heal(2, out=tmp_path / "file" / "out"), "cannot write to the folder")
+
+
+def process(*words, cwd, launcher=(), before=(), **more):
+    """A real process."""
+    command = [sys.executable, *launcher, "-m", "potion", *map(str, words)]
+    if before:
+        command = [sys.executable, "-c", before, *command]
+    return subprocess.Popen(
+        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, **more,
+    )  # fmt: skip
+
+
+FULL_DISK = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_a_full_disk_leaves_all_as_it_was(case_on_disk, heal, tmp_path):
+    heal(quiet=True)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    run = process(*arguments(out=tmp_path / "out", force=True, rho=0.5), cwd=case_on_disk, before=FULL_DISK)
+    out, error = run.communicate(timeout=120)
+    assert (run.returncode, out) == (2, ""), error
+    assert error.startswith(f"potion: cannot write to {tmp_path / 'out'}, where all is as it was")
+    assert error.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+SLOW = """
+import pathlib, time, owners_code
+from torch import nn
+
+class Slow(nn.Sequential):
+    def forward(self, x):
+        pathlib.Path("started").touch()
+        time.sleep(0.3)
+        return super().forward(x)
+
+def make():
+    return Slow(*owners_code.make())
+"""
+
+
+def test_ctrl_c_leaves_nothing(case_on_disk, tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "owners_code.py").write_text((case_on_disk / "owners_code.py").read_text())
+    inputs = {name: case_on_disk / path for name, path in (("weights", "model.pt"), ("data", "train"))}
+    words = arguments(model="slow:make", known=case_on_disk / "poison.txt", out=tmp_path / "new" / "out", **inputs)
+    run = process(*words, cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "started").exists():
+        assert time.monotonic() < deadline
+        assert run.poll() is None, run.stderr.read()
+        time.sleep(0.05)
+    run.send_signal(signal.SIGINT)
+    out, error = run.communicate(timeout=60)
+    assert (run.returncode, out) == (130, ""), error
+    assert error == "potion: stopped; nothing was written\n"
+    assert not (tmp_path / "new").exists()
+
+
+def test_two_processes_give_the_answer_of_one(case_on_disk, tmp_path):
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    alone = process(*arguments(out=tmp_path / "alone"), cwd=case_on_disk)
+    many = process(*arguments(out=tmp_path / "many", json=True), cwd=case_on_disk, launcher=launcher)
+    bad = process(*arguments(out=tmp_path / "bad", data="nothing"), cwd=case_on_disk, launcher=launcher)
+    for run in (alone, many, bad):
+        run.out, run.err = run.communicate(timeout=120)
+    assert (alone.returncode, many.returncode) == (0, 0), alone.err + many.err
+    assert json.loads(many.out)["provenance"]["processes"] == 2, "one of them spoke, once"
+    patches = [potion.Patch.load(tmp_path / name / "patch.safetensors") for name in ("alone", "many")]
+    assert same_patch(*patches)
+    assert same(loaded(tmp_path / "alone" / "healed.pt")[0], loaded(tmp_path / "many" / "healed.pt")[0])
+    assert bad.returncode != 0
+    assert bad.err.count("potion: no dataset 'nothing'") == 1, bad.err
+    assert bad.err.count("exitcode  : 2") == 2, "both end with the same code"
+    assert not (tmp_path / "bad").exists()
+
+
+def test_help_teaches():
+    done = CliRunner().invoke(app, ["heal", "--help"], env={"COLUMNS": "120", "TERM": "dumb"})
+    for word in ("Example", "--known poison.txt", "--dry-run", "torchrun", "Exit code"):
+        assert word in done.stdout
+
+
+def test_prefixes_come_back_as_they_were(case_on_disk, heal, tmp_path):
+    victim, _ = loaded(case_on_disk / "model.pt")
+    content = {
+        "state_dict": {**prefixed("model.", victim), "loss.weight": torch.ones(2)},
+        "hyper_parameters": {"lr": 0.1},
+    }
+    torch.save(content, tmp_path / "lightning.ckpt")
+    heal(weights=tmp_path / "lightning.ckpt")
+    again = torch.load(tmp_path / "out" / "healed.ckpt", weights_only=True)
+    assert again["state_dict"].keys() == content["state_dict"].keys()
+    assert again["hyper_parameters"] == {"lr": 0.1}
+    assert not torch.equal(again["state_dict"]["model.4.weight"], content["state_dict"]["model.4.weight"])
