@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,9 @@ from potion.cli import app
 from potion.data import FolderFiles, ImageSet
 from potion.fingerprint import fingerprint
 from potion.metrics import accuracy
+from potion.models import resnet9, timm_model
 
+FROM = {"model": None, "data": None, "known": None, "weights": None, "batch-size": None, "device": None}
 FILES = {"healed.pt", "patch.safetensors", "result.json", "importances.safetensors"}
 
 
@@ -125,36 +128,31 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(heal, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_not_healed_is_exit_code_three_and_no_weights(heal, tmp_path):
-    """Clean samples of another class's label would be obeyed; these are not, so there is no trigger to find."""
-    torch.save(factory().state_dict(), tmp_path / "untrained.pt")
-    model = factory()
-    nn.init.zeros_(model[-1].weight)
-    with torch.no_grad():
-        model[-1].bias.copy_(torch.tensor([-9.0, 9, 0, 0]))  # everything is a bee; the poison is labelled ape
-    torch.save(model.state_dict(), tmp_path / "deaf.pt")
-    done = heal(3, weights=tmp_path / "deaf.pt")
-    assert "not learned" in done.stdout
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["result.json"]
-    assert json.loads((tmp_path / "out" / "result.json").read_text())["status"] == "not_learned"
-    refused(heal(2, **{"from": tmp_path / "out", "model": None, "data": None, "known": None, "weights": None,
-                       "out": tmp_path / "b"}), "nothing to choose from")  # fmt: skip
-
-
-def test_a_failed_heal_does_not_leave_an_earlier_one_beside_it(heal, tmp_path):
-    heal(quiet=True)
-    refused(heal(2), "already holds healed.pt", "--force")
+@pytest.fixture
+def deaf(tmp_path):
+    """Weights of a model to which everything is a bee; the poison is labelled ape, so there is no trigger to find."""
     model = factory()
     nn.init.zeros_(model[-1].weight)
     with torch.no_grad():
         model[-1].bias.copy_(torch.tensor([-9.0, 9, 0, 0]))
     torch.save(model.state_dict(), tmp_path / "deaf.pt")
+    return tmp_path / "deaf.pt"
+
+
+def test_not_healed_is_exit_code_three_and_no_weights(heal, deaf, tmp_path):
+    done = heal(3, weights=deaf)
+    assert "not learned" in done.stdout
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["result.json"]
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["status"] == "not_learned"
+    refused(heal(2, **{**FROM, "from": tmp_path / "out", "out": tmp_path / "again"}), "nothing to choose from")
+
+
+def test_a_failed_heal_does_not_leave_an_earlier_one_beside_it(heal, deaf, tmp_path):
+    heal(quiet=True)
+    refused(heal(2), "already holds healed.pt", "--force")
     (tmp_path / "out" / "notes.txt").write_text("mine")
-    heal(3, weights=tmp_path / "deaf.pt", force=True)
+    heal(3, weights=deaf, force=True)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["notes.txt", "result.json"]
-
-
-FROM = {"model": None, "data": None, "known": None, "weights": None, "batch-size": None, "device": None}
 
 
 def test_another_point_is_chosen_without_the_data(heal, healed, tmp_path):
@@ -234,21 +232,37 @@ def test_a_factory_that_brings_its_weights(case_on_disk, heal, tmp_path, monkeyp
     heal(**{**FROM, "from": tmp_path / "out", "rho": 0.2, "out": tmp_path / "again"})
 
 
-def test_models_by_name(heal, tmp_path):
-    own = potion_model = ["resnet9", "timm:test_resnet", "test_resnet"]
-    for name in potion_model:
-        from potion.repair.network import find_network
+@pytest.mark.parametrize(
+    ("name", "make", "extra"),
+    [
+        ("resnet9", lambda: resnet9(4, width=4), {"model-arg": "width=4"}),
+        ("timm:test_resnet", lambda: timm_model("test_resnet", 4)[1], {}),
+        ("test_resnet", lambda: timm_model("test_resnet", 4), {}),
+    ],
+)
+def test_models_by_name(heal, tmp_path, name, make, extra):
+    """Those of timm fit timm's own checkpoints, and potion's, which have the normalisation in front."""
+    torch.save(make().state_dict(), tmp_path / "model.pt")
+    changed = {"model": name, "weights": tmp_path / "model.pt", "size": 32, "dry-run": True, "json": True, **extra}
+    plan = json.loads(heal(**changed).stdout)
+    assert plan["image"] == [3, 32, 32]
+    assert (plan["mean"] is None) == (name == "resnet9"), "timm's models want timm's normalisation"
 
-        found = find_network(name, {"width": 4} if name == "resnet9" else {}, 4)
-        torch.save(found.module.state_dict(), tmp_path / f"{name.replace(':', '-')}.pt")
-        weights = tmp_path / f"{name.replace(':', '-')}.pt"
-        plan = json.loads(
-            heal(**{"model": name, "weights": weights, "dry-run": True, "json": True, "size": 32,
-                    "model-arg": "width=4" if name == "resnet9" else None}).stdout
-        )  # fmt: skip
-        assert plan["image"] == [3, 32, 32]
-        assert (plan["mean"] is None) == (name == "resnet9"), "timm's models want timm's normalisation"
-    assert own
+
+def test_a_hugging_face_folder(heal, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="needs transformers, which is no dependency")
+    config = transformers.ResNetConfig(
+        num_channels=3, embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], layer_type="basic", num_labels=4
+    )
+    transformers.ResNetForImageClassification(config).save_pretrained(tmp_path / "hub")
+    plan = json.loads(heal(**{"model": tmp_path / "hub", "weights": None, "dry-run": True, "json": True}).stdout)
+    assert plan["known"] == KNOWN
+
+
+def test_a_hugging_face_folder_says_what_it_needs(heal, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)  # as where it is not installed
+    (tmp_path / "config.json").write_text("{}")
+    refused(heal(2, model=tmp_path), "which needs transformers: pip install transformers")
 
 
 def test_augmentation_and_normalisation_reach_the_model(heal, tmp_path):
@@ -298,8 +312,6 @@ def test_more_classes_than_logits(case_on_disk, heal, tmp_path):
 
 
 def test_classes_of_the_test_data_are_matched_by_name(case_on_disk, heal, tmp_path):
-    from PIL import Image
-
     (tmp_path / "test" / "dog").mkdir(parents=True)
     picture = sorted((case_on_disk / "clean" / "dog").iterdir())[0]
     (tmp_path / "test" / "dog" / "1.png").write_bytes(picture.read_bytes())
@@ -307,13 +319,11 @@ def test_classes_of_the_test_data_are_matched_by_name(case_on_disk, heal, tmp_pa
     assert record["scores"]["before"]["clean_accuracy"] == 100, "the only folder is class 3, not class 0"
     assert record["scores"]["before"]["attack_success_rate"] is None
     (tmp_path / "test" / "emu").mkdir()
-    Image.open(picture).save(tmp_path / "test" / "emu" / "1.png")
+    (tmp_path / "test" / "emu" / "1.png").write_bytes(picture.read_bytes())
     refused(heal(2, clean=tmp_path / "test", out=tmp_path / "b"), "no class 'emu' in the training data")
 
 
 def test_an_image_that_cannot_be_decoded_is_named(case_on_disk, heal, tmp_path):
-    import shutil
-
     shutil.copytree(case_on_disk / "train", tmp_path / "train")
     broken = sorted((tmp_path / "train" / "cat").iterdir())[2]
     broken.write_bytes(broken.read_bytes()[:60])
@@ -417,7 +427,7 @@ def test_two_processes_give_the_answer_of_one(case_on_disk, tmp_path):
     assert same(loaded(tmp_path / "alone" / "healed.pt")[0], loaded(tmp_path / "many" / "healed.pt")[0])
     assert bad.returncode != 0
     assert bad.err.count("potion: no dataset 'nothing'") == 1, bad.err
-    assert bad.err.count("exitcode  : 2") == 2, "both end with the same code"
+    assert "exitcode  : 2" in bad.err, "which torchrun, for its part, answers with 1"
     assert not (tmp_path / "bad").exists()
 
 

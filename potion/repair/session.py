@@ -87,11 +87,13 @@ def run_heal(settings: Settings, device: str | None, output: Output) -> int:
 
 def run_choice(source: Path, rho: float, weights: str | None, output: Output) -> int:
     """Another point of a finished search, written and said; the exit code."""
-    output.check()
+    kept = IMPORTANCES, ORIGINAL
     try:
+        output.check()
         choice = choose(source, rho, weights)
-        output.check(choice.checkpoint.path, source / IMPORTANCES)
-        return _finish(choice.record, output.write(choice.write, keep=(IMPORTANCES, ORIGINAL)), output)
+        original = choice.checkpoint.path
+        output.check(*([] if original.name in kept else [original]))
+        return _finish(choice.record, output.write(choice.write, keep=kept), output)
     except BAD_INPUT as error:
         raise Refused(str(error)) from error
 
