@@ -135,6 +135,15 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
+        with path.open("rb") as file:
+            if file.read(2) not in (
+                b"PK",
+                b"\x80\x02",
+                b"\x80\x03",
+                b"\x80\x04",
+                b"\x80\x05",
+            ):  # neither zip nor pickle
+                raise ValueError(f"{path} is not a PyTorch file") from error
         raise ValueError(
             f"{path} holds Python objects, which could run code, and was refused; nothing was executed. Save the state dict "
             f"alone: torch.save(model.state_dict(), ...)"

@@ -17,9 +17,12 @@ if "+cpu" in torch.__version__ and "+cpu" not in importlib.metadata.version("tor
     for operator in ("nms", "qnms"):
         torchvision_operators.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
+from typer.testing import CliRunner
+
 from backdoor import learned
+from potion.cli import app
 from potion.embedded import Embedded, embedded_model
-from victim import make_victim
+from victim import arguments, make_victim
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +54,16 @@ def case_on_disk(tmp_path_factory):
     folder = tmp_path_factory.mktemp("victim")
     make_victim(folder)
     return folder
+
+
+@pytest.fixture
+def heal(case_on_disk, monkeypatch, tmp_path):
+    """Run ``potion heal`` where the victim lies; the results go to ``tmp_path/out`` unless said otherwise."""
+    monkeypatch.chdir(case_on_disk)
+
+    def run(code=0, **changed):
+        done = CliRunner().invoke(app, arguments(**{"out": tmp_path / "out", **changed}), catch_exceptions=False)
+        assert done.exit_code == code, done.output
+        return done
+
+    return run

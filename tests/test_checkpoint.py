@@ -141,6 +141,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_nothing_runs(tmp_path, monk
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("page.pt", b"<html>not found</html>", "page.pt is not a PyTorch file"),
         ("cut.pt", b"PK\x03\x04garbage", "is not a complete PyTorch file"),
         ("cut.safetensors", b"\x10\x00\x00", "is not a complete safetensors file"),
     ],

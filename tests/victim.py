@@ -1,7 +1,10 @@
-"""A small victim on disk, as its owner would have it: a factory, a checkpoint, a folder a class and a list of poison."""
+"""A small victim on disk, as its owner would have it (a factory, a checkpoint, images, a list), and ways to heal it."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -105,3 +108,24 @@ def same_patch(one: potion.Patch, two: potion.Patch):
     return (one.before, one.after, one.changes.keys()) == (two.before, two.after, two.changes.keys()) and all(
         torch.equal(mine, yours) for name in one.changes for mine, yours in zip(one.changes[name], two.changes[name])
     )
+
+
+def refused(done, *words):
+    """One sentence on stderr, no traceback, nothing on stdout."""
+    assert done.stdout == ""
+    assert done.stderr.startswith("potion: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
+    return True
+
+
+def process(*words, cwd, launcher=(), before=(), **more):
+    """A real process."""
+    command = [sys.executable, *launcher, "-m", "potion", *map(str, words)]
+    if before:
+        command = [sys.executable, "-c", before, *command]
+    return subprocess.Popen(
+        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, **more,
+    )  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,7 +12,7 @@ from torch.utils.data import Subset
 
 from potion.batches import fetch
 from potion.checkpoint import Checkpoint, Names, fill, read_checkpoint
-from potion.data import ImageSet, View, locate
+from potion.data import Encoded, View, locate
 from potion.forward import logits
 from potion.metrics import predict
 from potion.repair.known import known_from
@@ -64,11 +63,9 @@ def open_case(settings: Settings, device: torch.device) -> Case:
     if settings.mean is None:  # so that result.json says what was done
         settings = replace(settings, mean=network.mean, std=network.std)
 
-    def seen(source: str, images: Any) -> Seen:
-        decoded = images_of(source, images, settings.size)
-        if isinstance(decoded, ImageSet) and device.type == "cuda":
-            decoded = decoded.to(device)
-        return Seen(decoded, View(padding=settings.padding, flip=settings.flip), settings.mean, settings.std)
+    def seen(source: str, images: Encoded) -> Seen:
+        view = View(padding=settings.padding, flip=settings.flip)
+        return Seen(images_of(source, images, settings.size), view, settings.mean, settings.std)
 
     def to_score(source: str | None) -> Seen | None:
         return None if source is None else seen(source, test_images(source, encoded.classes)).plain()

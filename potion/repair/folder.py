@@ -23,6 +23,7 @@ RESULT: Final = "result.json"
 PATCH: Final = "patch.safetensors"
 IMPORTANCES: Final = "importances.safetensors"
 ORIGINAL: Final = "original.safetensors"
+SUFFIXES: Final = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 KINDS: Final = ("retain", "forget")
 
 
@@ -89,6 +90,5 @@ def load_importances(path: Path) -> tuple[Importances, Importances]:
 
 
 def _outputs(folder: Path) -> list[Path]:
-    names = (RESULT, PATCH, IMPORTANCES, ORIGINAL)
-    here = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [path for path in here if path.name in names or path.stem == "healed"]
+    names = (RESULT, PATCH, IMPORTANCES, ORIGINAL, *(f"healed{suffix}" for suffix in SUFFIXES))
+    return [folder / name for name in sorted(names) if (folder / name).is_file()]

@@ -16,6 +16,7 @@ __all__ = ["heal"]
 
 
 def heal(
+    context: typer.Context,
     model: Annotated[
         str | None,
         typer.Option(help="package.module:function, a name of timm or of potion, or a Hugging Face folder."),
@@ -90,7 +91,7 @@ def heal(
         folder = None if dry_run else Path(_needed("--out", out))
         output = Output(folder=folder, force=force, talk=talk, progress=not quiet)
         if source is not None:
-            _refuse(model=model, data=data, known=known, clean=clean, triggered=triggered, dry_run=dry_run)
+            _check_beside_from(context)
             sys.exit(run_choice(source, rho, weights, output))
         settings = Settings(
             model=_needed("--model", model), data=_needed("--data", data), known=_needed("--known", known),
@@ -114,9 +115,10 @@ def _needed(option: str, value: Any) -> Any:
     return value
 
 
-def _refuse(**given: Any) -> None:
-    for name, value in given.items():
-        if value:
-            raise ValueError(
-                f"--{name.replace('_', '-')} does not go with --from, which takes all but --rho from there"
-            )
+def _check_beside_from(context: typer.Context) -> None:
+    """All but the stopping point is settled by the earlier heal; an option that would be ignored is refused."""
+    free = {"source", "rho", "weights", "out", "force", "as_json", "quiet"}
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "")
+        if given is not None and given.name == "COMMANDLINE" and parameter.name not in free:
+            raise ValueError(f"{parameter.opts[0]} does not go with --from, which takes all but --rho from there")

@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import torch
 import typer
 
 from potion.distributed import world
 from potion.files import writable_folder
 from potion.repair.case import Case, open_case
-from potion.repair.choose import choose
+from potion.repair.choose import Choice, choose
 from potion.repair.estimate import estimate
 from potion.repair.folder import IMPORTANCES, ORIGINAL, all_or_nothing, check_free
 from potion.repair.healing import heal_case
@@ -88,17 +89,20 @@ def run_heal(settings: Settings, device: str | None, output: Output) -> int:
 def run_choice(source: Path, rho: float, weights: str | None, output: Output) -> int:
     """Another point of a finished search, written and said; the exit code."""
     kept = IMPORTANCES, ORIGINAL
-    try:
+
+    def chosen() -> Choice:
         output.check()
         choice = choose(source, rho, weights)
         original = choice.checkpoint.path
         output.check(*([] if original.name in kept else [original]))
-        return _finish(choice.record, output.write(choice.write, keep=kept), output)
-    except BAD_INPUT as error:
-        raise Refused(str(error)) from error
+        return choice
+
+    with meeting(torch.device("cpu")):
+        choice = together(chosen)
+        return _finish(choice.record, together(partial(output.write, choice.write, kept)), output)
 
 
-def _opened(settings: Settings, place: Any, output: Output) -> Case:
+def _opened(settings: Settings, place: torch.device, output: Output) -> Case:
     weights = [] if settings.weights is None else [Path(settings.weights)]
     output.check(*weights)
     return open_case(settings, place)
