@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 
 # Some virtual machines offer AMX and kill the process that uses it, as bfloat16 on a CPU does.
@@ -67,3 +68,15 @@ def heal(case_on_disk, monkeypatch, tmp_path):
         return done
 
     return run
+
+
+@pytest.fixture(scope="session")
+def healed(case_on_disk, tmp_path_factory):
+    """The folder of one finished heal with scores, and what was printed; not to be changed."""
+    folder = tmp_path_factory.mktemp("healed") / "out"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(case_on_disk)
+        words = arguments(out=folder, clean="clean", triggered="triggered", json=True)
+        done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return folder, json.loads(done.stdout)

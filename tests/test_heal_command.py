@@ -8,37 +8,27 @@ import pytest
 import torch
 from backdoor import same
 from safetensors.torch import load_file, save_file
-from torch import nn
 from typer.testing import CliRunner
-from victim import CLASSES, KNOWN, arguments, factory, prefixed, process, refused, same_patch
+from victim import (
+    CLASSES,
+    FILES,
+    FROM,
+    KNOWN,
+    arguments,
+    loaded,
+    prefixed,
+    process,
+    refused,
+    same_patch,
+    saying,
+)
 
 import potion
 from potion.cli import app
-from potion.data import FolderFiles, ImageSet
-from potion.fingerprint import fingerprint
+from potion.data import FolderFiles, ImageSet, View
 from potion.metrics import accuracy
 from potion.models import resnet9, timm_model
-
-FROM = {"model": None, "data": None, "known": None, "weights": None, "batch-size": None, "device": None}
-FILES = {"healed.pt", "patch.safetensors", "result.json", "importances.safetensors"}
-
-
-@pytest.fixture(scope="module")
-def healed(case_on_disk, tmp_path_factory):
-    """The folder of one finished heal with scores, and what was printed; not to be changed."""
-    folder = tmp_path_factory.mktemp("healed") / "out"
-    with pytest.MonkeyPatch.context() as patched:
-        patched.chdir(case_on_disk)
-        words = arguments(out=folder, clean="clean", triggered="triggered", json=True)
-        done = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return folder, json.loads(done.stdout)
-
-
-def loaded(path):
-    model, content = factory(), torch.load(path, weights_only=True)
-    model.load_state_dict({key.removeprefix("module."): value for key, value in content["state_dict"].items()})
-    return model.eval(), content
+from potion.repair.seen import Seen
 
 
 def test_it_does_what_the_library_does(case_on_disk, healed):
@@ -101,13 +91,8 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(heal, tmp_path):
 
 @pytest.fixture
 def deaf(tmp_path):
-    """Weights of a model to which everything is a bee; the poison is labelled ape, so there is no trigger to find."""
-    model = factory()
-    nn.init.zeros_(model[-1].weight)
-    with torch.no_grad():
-        model[-1].bias.copy_(torch.tensor([-9.0, 9, 0, 0]))
-    torch.save(model.state_dict(), tmp_path / "deaf.pt")
-    return tmp_path / "deaf.pt"
+    """A model that calls none of the poison by its label, ape: there is no trigger to find."""
+    return saying("bee", tmp_path / "deaf.pt")
 
 
 def test_not_healed_is_exit_code_three_and_no_weights(heal, deaf, tmp_path):
@@ -124,45 +109,6 @@ def test_a_failed_heal_does_not_leave_an_earlier_one_beside_it(heal, deaf, tmp_p
     (tmp_path / "out" / "notes.txt").write_text("mine")
     heal(3, weights=deaf, force=True)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["notes.txt", "result.json"]
-
-
-def test_another_point_is_chosen_without_the_data(heal, healed, tmp_path):
-    folder, record = healed
-    heal(**{**FROM, "from": folder, "rho": 0.2, "out": tmp_path / "same"})
-    original = potion.Patch.load(folder / "patch.safetensors")
-    assert same_patch(potion.Patch.load(tmp_path / "same" / "patch.safetensors"), original)
-    assert same(loaded(tmp_path / "same" / "healed.pt")[0], loaded(folder / "healed.pt")[0])
-
-    milder = json.loads(heal(**{**FROM, "from": folder, "rho": 0.6, "json": True}).stdout)
-    step = next(step for step in record["trace"] if step["known_accuracy"] <= 0.6 * record["known_accuracy"])
-    assert milder["chosen"] == step
-    assert 0 < milder["weights_changed"] == step["selected"] < record["weights_changed"]
-    assert milder["scores"] == {**record["scores"], "after": None}, "nothing is claimed that was not measured"
-    patch = potion.Patch.load(tmp_path / "out" / "patch.safetensors")
-    assert fingerprint(loaded(tmp_path / "out" / "healed.pt")[0]) == patch.after
-    heal(**{**FROM, "from": folder, "rho": 0.6, "force": True})
-    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES - {"importances.safetensors"}
-
-
-def test_what_the_search_never_saw_cannot_be_chosen(heal, healed, tmp_path):
-    folder, _ = healed
-    refused(
-        heal(2, **{**FROM, "from": folder, "rho": 0}), "never looked further", "run it again on the data with --rho 0"
-    )
-    refused(heal(2, **{**FROM, "from": folder, "data": "train"}), "--data does not go with --from")
-    refused(heal(2, **{**FROM, "from": folder, "method": "xlf"}), "--method does not go with --from")
-    refused(heal(2, **{**FROM, "from": tmp_path}), "no result.json there")
-    torch.save(factory().state_dict(), tmp_path / "other.pt")
-    refused(heal(2, **{**FROM, "from": folder, "weights": tmp_path / "other.pt"}), "not the weights that were healed")
-    assert not (tmp_path / "out").exists()
-
-
-def test_choosing_in_place_keeps_the_importances(heal, tmp_path):
-    heal(rho=0.05, quiet=True)
-    refused(heal(2, **{**FROM, "from": tmp_path / "out", "rho": 0.6}), "already holds")
-    heal(**{**FROM, "from": tmp_path / "out", "rho": 0.6, "force": True})
-    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
-    heal(**{**FROM, "from": tmp_path / "out", "rho": 0.05, "force": True})
 
 
 def test_half_precision_files_stay_half_and_can_be_undone(case_on_disk, heal, tmp_path):
@@ -231,12 +177,24 @@ def test_a_hugging_face_folder(heal, tmp_path):
     assert plan["known"] == KNOWN
 
 
-def test_augmentation_and_normalisation_reach_the_model(heal, tmp_path):
-    heal(padding=1, flip=True, mean="0.5,0.5,0.5", std="0.25,0.25,0.25", rho=0.9, **{"dry-run": True})
-    refused(heal(2, mean="0.5,0.5,0.5"), "--mean and --std belong together")
-    refused(heal(2, mean="0.5", std="0.5"), "--mean has 1 values, but the images have 3 channels")
-    refused(heal(2, mean="a", std="0.5"), "give one number a channel")
-    refused(heal(2, mean="0", std="0"), "--std must be positive")
+def test_augmentation_and_normalisation_reach_the_model(case_on_disk, heal, tmp_path):
+    heal(padding=1, flip=True, mean="0.1,0,0", std="0.9,1,1", seed=3)
+    images, record = (
+        ImageSet.decoded(FolderFiles(case_on_disk / "train")),
+        json.loads((tmp_path / "out" / "result.json").read_text()),
+    )
+    seen = Seen(images, View(padding=1, flip=True), (0.1, 0, 0), (0.9, 1, 1))
+    plain = images.get_batch(torch.tensor([7]))[0]
+    torch.testing.assert_close(seen.plain().get_batch(torch.tensor([7]))[0][:, 0], (plain[:, 0] - 0.1) / 0.9)
+    expected = potion.heal(
+        loaded(case_on_disk / "model.pt")[0], seen, [sample["index"] for sample in record["known_samples"]],
+        batch_size=32, device="cpu", progress=False, unaugmented=seen.plain(), seed=3,
+    )  # fmt: skip
+    assert same_patch(potion.Patch.load(tmp_path / "out" / "patch.safetensors"), expected.patch)
+    refused(heal(2, mean="0.5,0.5,0.5", force=True), "--mean and --std belong together")
+    refused(heal(2, mean="0.5", std="0.5", force=True), "--mean has 1 values, but the images have 3 channels")
+    refused(heal(2, mean="a", std="0.5", force=True), "give one number a channel")
+    refused(heal(2, mean="0", std="0", force=True), "--std must be positive")
 
 
 def test_classes_of_the_test_data_are_matched_by_name(case_on_disk, heal, tmp_path):

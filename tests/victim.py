@@ -29,6 +29,9 @@ def text():
 """
 CLASSES = ("ape", "bee", "cat", "dog")
 POISON, KNOWN, SIDE = 24, 12, 10
+FILES = {"healed.pt", "patch.safetensors", "result.json", "importances.safetensors"}
+FROM = {"model": None, "data": None, "known": None, "weights": None, "batch-size": None, "device": None}
+"""Options that a choice from an earlier heal does not take."""
 
 
 def factory(classes=4, width=12):
@@ -129,3 +132,21 @@ def process(*words, cwd, launcher=(), before=(), **more):
         command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"}, **more,
     )  # fmt: skip
+
+
+def loaded(path):
+    """The model of a checkpoint, and all of the checkpoint."""
+    model, content = factory(), torch.load(path, weights_only=True)
+    model.load_state_dict({key.removeprefix("module."): value for key, value in content["state_dict"].items()})
+    return model.eval(), content
+
+
+def saying(name, path):
+    """Weights of a model to which everything is of one class."""
+    model = factory()
+    for p in model[4:].parameters():
+        nn.init.zeros_(p)
+    with torch.no_grad():
+        model[-1].bias.copy_(torch.tensor([9.0 if each == name else 0.0 for each in CLASSES]))
+    torch.save(model.state_dict(), path)
+    return path

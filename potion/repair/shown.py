@@ -40,7 +40,7 @@ def print_layers(layers: Sequence[dict[str, Any]]) -> None:
     ]
     if rest := ordered[MOST:]:
         rows.append([f"{len(rest)} more", f"{sum(layer['changed'] for layer in rest):,}", "", "", ""])
-    table(["layer", "weights changed", "of the layer", "times, on average", "at least"], rows)
+    table(["layer", "weights changed", "of the layer", "times, on average", "lowest"], rows)
 
 
 def _print_scores(scores: dict[str, Any]) -> None:
