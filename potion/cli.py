@@ -1,4 +1,4 @@
-"""The command line: potion demo | attacks | bench | version."""
+"""The command line: potion demo | heal | patch | attacks | bench | version."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from potion.bench.commands import app as bench
+from potion.repair.heal_command import heal
+from potion.repair.patch_command import app as patch
 from potion.terminal import Json, Quiet, fail
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ app = typer.Typer(
 )
 
 
+app.command()(heal)
+app.add_typer(patch, name="patch")
 app.add_typer(bench, name="bench")
 
 

@@ -51,8 +51,9 @@ from potion.types import Importances, Status
 from potion.validation import check_labels, check_logits, check_weights, known_device, known_indices, whole_number
 from potion.version import __version__
 
-__all__ = ["heal"]
+__all__ = ["METHODS", "heal"]
 
+METHODS: Final = KINDS
 Retain = Literal["rest", "all"]
 DEFAULT_SEARCH: Final = PTN()
 ENOUGH_SHARE, ENOUGH_BATCHES = 0.3, 24
@@ -258,8 +259,8 @@ class _Job:
 def _check_settings(
     train_set: Any, unaugmented: Any, method: str, search: Any, retain: str, retain_share: Any, exponent: Any
 ) -> None:
-    if method not in KINDS:
-        raise ValueError(f"unknown method {method!r}; known are {', '.join(KINDS)}")
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
     if not isinstance(search, PTN):
         raise TypeError(f"search must be a potion.PTN, got {type(search).__name__}")
     if exponent is not None and (isinstance(exponent, bool) or not isinstance(exponent, float | int)):

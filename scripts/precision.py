@@ -16,9 +16,9 @@ from typing import Any
 from retain_share import ROOT, Case, cases_named
 
 import potion
-from potion.bench.provenance import machine
 from potion.files import write_json
 from potion.metrics import damage, healed
+from potion.provenance import machine
 from potion.runtime import best_device
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [

@@ -21,12 +21,12 @@ from torch.utils.data import Dataset
 
 import potion
 from potion.bench.plan import plan
-from potion.bench.provenance import machine
 from potion.bench.suite import load_suite
 from potion.bench.workshop import Workshop
 from potion.embedded import Embedded, embedded_model
 from potion.files import write_json
 from potion.metrics import Scores, damage, evaluate, healed
+from potion.provenance import machine
 from potion.runtime import best_device
 
 ROOT = Path(__file__).parent.parent

@@ -18,10 +18,10 @@ from torch.utils.data import TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from potion.batches import DatasetBatches, fetch
-from potion.bench.provenance import machine
 from potion.bench.workloads import Workload
 from potion.heal import heal
 from potion.importance import importances
+from potion.provenance import machine
 from potion.result import HealResult
 from potion.runtime import (
     Precision,

@@ -45,6 +45,10 @@ class Encoded(ABC):
     def where(self, index: int) -> str:
         """The place of a sample, for people: file and row."""
 
+    def names(self) -> list[str] | None:
+        """The file that each sample came from, where that is known."""
+        return None
+
     def cheap_order(self, generator: torch.Generator) -> list[int] | None:
         """All indices in an order that is random and cheap to read; ``None`` where any order is as good."""
         return None
@@ -100,6 +104,13 @@ class ParquetRows(Encoded):
         group = self._groups[self._place(index)]
         return f"{group.file}, row {index - group.first_row_of_file}"
 
+    def names(self) -> list[str] | None:
+        if any("image.path" not in _leaves(_opened(file)) for file in self.files):
+            return None
+        columns = [_opened(file).read(columns=["image.path"]).column("image") for file in self.files]
+        found = [image["path"] for column in columns for image in column.to_pylist()]
+        return None if None in found else found
+
     def cheap_order(self, generator: torch.Generator) -> list[int] | None:
         """Row groups in random order; rows mixed among as many groups as are kept at a time."""
         together = max(1, self.allowance // max(group.size for group in self._groups))
@@ -154,6 +165,11 @@ def _opened(file: Path) -> Any:
     return opened
 
 
+def _leaves(opened: Any) -> set[str]:
+    """The columns with their fields: ``image.path`` where ``image`` is a struct."""
+    return {opened.schema.column(place).path for place in range(len(opened.schema))}
+
+
 def _class_names(schema: Any) -> Sequence[str] | None:
     """The names in the hub's metadata, where there are any."""
     try:
@@ -202,6 +218,9 @@ class FolderFiles(Encoded):
 
     def where(self, index: int) -> str:
         return str(self.files[index])
+
+    def names(self) -> list[str] | None:
+        return [str(file) for file in self.files]
 
 
 def _subfolders(folder: Path) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from potion.data.encoded import Encoded, FolderFiles, HubRows, ParquetRows
 from potion.data.images import DiskImages, Images, ImageSet
 
-__all__ = ["ASSETS", "DATASETS", "load"]
+__all__ = ["ASSETS", "DATASETS", "load", "locate"]
 
 ASSETS: Final = Path(__file__).parent.parent / "assets"
 
@@ -53,6 +53,22 @@ def load(
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1 image, got {limit}")
+    encoded, named = locate(source, split, root=root), DATASETS.get(str(source))
+    if named is not None:
+        size, streamed = size or named.size, named.streamed if streamed is None else streamed
+    if not streamed:
+        return ImageSet.decoded(encoded, size, limit)
+    if limit is not None:
+        raise ValueError("limit is for datasets in memory, not for streamed ones")
+    if size is None:
+        raise ValueError("size must be given for a streamed dataset: batches need images of one size")
+    return DiskImages(encoded, size)
+
+
+def locate(
+    source: str | os.PathLike[str], split: str = "train", *, root: str | os.PathLike[str] | None = None
+) -> Encoded:
+    """Where the images of a split lie, as :func:`load` finds them; nothing is decoded yet."""
     named = DATASETS.get(str(source))
     if split not in ("train", "test"):
         raise ValueError(f"split must be 'train' or 'test', got {split!r}")
@@ -62,23 +78,12 @@ def load(
             raise FileNotFoundError(
                 f"no {source} at {folder}: put its parquet files there, or name the data folder with POTION_DATA"
             )
-        encoded = _from_folder(folder, named.test if split == "test" else split)
-        size, streamed = size or named.size, named.streamed if streamed is None else streamed
-    elif Path(source).exists():
-        encoded = _from_path(Path(source), split)
-    elif (
-        str(source).count("/") == 1 and not str(source).startswith((".", "/", "~")) and not Path(source).parent.exists()
-    ):
-        encoded = _from_hub(str(source), split)
-    else:
-        raise FileNotFoundError(f"no dataset {str(source)!r}: neither a path nor one of {', '.join(DATASETS)}")
-    if not streamed:
-        return ImageSet.decoded(encoded, size, limit)
-    if limit is not None:
-        raise ValueError("limit is for datasets in memory, not for streamed ones")
-    if size is None:
-        raise ValueError("size must be given for a streamed dataset: batches need images of one size")
-    return DiskImages(encoded, size)
+        return _from_folder(folder, named.test if split == "test" else split)
+    if Path(source).exists():
+        return _from_path(Path(source), split)
+    if str(source).count("/") == 1 and not str(source).startswith((".", "/", "~")) and not Path(source).parent.exists():
+        return _from_hub(str(source), split)
+    raise FileNotFoundError(f"no dataset {str(source)!r}: neither a path nor one of {', '.join(DATASETS)}")
 
 
 def _from_path(path: Path, split: str) -> Encoded:

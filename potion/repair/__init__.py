@@ -1,0 +1,1 @@
+"""``potion heal`` and ``potion patch``: anybody's model, weights and data, from files to files."""

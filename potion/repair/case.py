@@ -1,0 +1,121 @@
+"""Everything that one heal needs, read from files and checked before anything expensive begins."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import Subset
+
+from potion.batches import fetch
+from potion.checkpoint import Checkpoint, Names, fill, read_checkpoint
+from potion.data import Encoded, View, locate
+from potion.forward import logits
+from potion.metrics import predict
+from potion.repair.known import known_from
+from potion.repair.network import Network, find_network
+from potion.repair.seen import Seen, images_of, test_images
+from potion.repair.settings import Settings
+
+__all__ = ["Case", "open_case"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A model with its weights, the file they came from, the data and the known poison."""
+
+    settings: Settings
+    model: nn.Module
+    checkpoint: Checkpoint
+    names: Names
+    own_weights: bool
+    train: Seen
+    known: list[int]
+    known_names: list[str] | None
+    clean: Seen | None
+    triggered: Seen | None
+    device: torch.device
+
+    def obeying(self) -> int:
+        """How many of the known samples the model calls by their label in the data, which is the attacker's."""
+        predicted, labels = predict(
+            self.model,
+            Subset(self.train.plain(), self.known),
+            batch_size=self.settings.batch_size,
+            workers=self.settings.workers,
+        )
+        return int((predicted == labels).sum())
+
+
+def open_case(settings: Settings, device: torch.device) -> Case:
+    """Read all inputs; what does not fit together is a ``ValueError`` or ``OSError`` that says so."""
+    encoded = locate(settings.data)
+    known = known_from(settings.known, encoded)
+    files = encoded.names()
+    network = find_network(settings.model, settings.model_args, len(encoded.classes))
+    checkpoint, names = _weights(settings, network)
+    model = network.module.eval()
+    fill(model, checkpoint.tensors(names))
+    model.to(device)
+    if settings.mean is None:  # so that result.json says what was done
+        settings = replace(settings, mean=network.mean, std=network.std)
+
+    def seen(source: str, images: Encoded) -> Seen:
+        view = View(padding=settings.padding, flip=settings.flip)
+        return Seen(images_of(source, images, settings.size), view, settings.mean, settings.std)
+
+    def to_score(source: str | None) -> Seen | None:
+        return None if source is None else seen(source, test_images(source, encoded.classes)).plain()
+
+    case = Case(
+        settings=settings,
+        model=model,
+        checkpoint=checkpoint,
+        names=names,
+        own_weights=settings.weights is not None or network.weights is not None,
+        train=seen(settings.data, encoded),
+        known=known,
+        known_names=None if files is None else [_short(files[index], settings.data) for index in known],
+        clean=to_score(settings.clean),
+        triggered=to_score(settings.triggered),
+        device=device,
+    )
+    _check_head(case)
+    return case
+
+
+def _weights(settings: Settings, network: Network) -> tuple[Checkpoint, Names]:
+    path = settings.weights or network.weights
+    if path is None and not network.trained:
+        raise ValueError(f"--weights is missing: {settings.model} alone is a model that has learned nothing")
+    checkpoint = Checkpoint.of(network.module, Path("original")) if path is None else read_checkpoint(path)
+    return checkpoint, checkpoint.fit(network.module)
+
+
+@torch.no_grad()
+def _check_head(case: Case) -> None:
+    """One look at one image: whether the model takes it at all, and knows as many classes as the data has."""
+    inputs, _ = fetch(case.train.plain(), case.known[:1], case.device)
+    try:
+        outputs = logits(case.model, inputs)
+    except Exception as error:  # somebody else's model may raise anything
+        shape = "x".join(str(side) for side in inputs.shape[1:])
+        raise ValueError(
+            f"--model {case.settings.model} fails on an image of the data ({shape}): {str(error).strip().splitlines()[0]}; "
+            "--size brings images to another size"
+        ) from error
+    classes = len(case.train.classes)
+    if outputs.shape[1] < classes:
+        raise ValueError(
+            f"--data {case.settings.data} has {classes} classes, but the model has {outputs.shape[1]} logits: it was "
+            "trained on other classes, or needs a --model-arg that says how many"
+        )
+
+
+def _short(name: str, data: str) -> str:
+    """A file's name below the data folder, which says nothing about the machine."""
+    inside = os.path.relpath(name, data)
+    return name if inside.startswith("..") else Path(inside).as_posix()

@@ -1,0 +1,124 @@
+"""``potion heal``: from files to a folder with the repaired weights, the patch and the record."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from potion.heal import METHODS
+from potion.terminal import Json, Quiet, fail
+
+__all__ = ["heal"]
+
+
+def heal(
+    context: typer.Context,
+    model: Annotated[
+        str | None,
+        typer.Option(help="package.module:function, a name of timm or of potion, or a Hugging Face folder."),
+    ] = None,
+    model_arg: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An argument for the model, as JSON or text; repeat it."),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="safetensors, .pt, .pth or .ckpt. Default: those that the model brings along.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="The training data: a folder a class, parquet, a data set's name or hub id.")
+    ] = None,
+    known: Annotated[
+        str | None,
+        typer.Option(help="The known poison: a text, CSV or JSON list of file names or indices; or 17,4021."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder for the results.")] = None,
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}; xlf is the paper's.")] = "xlf",
+    rho: Annotated[float, typer.Option(help="Stop when so much of the known poison's accuracy is left.")] = 0.2,
+    clean: Annotated[str | None, typer.Option(help="Clean test data, to score before and after.")] = None,
+    triggered: Annotated[
+        str | None, typer.Option(help="Test images with the trigger, in folders of their true class, to score.")
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Bring images to so many pixels (their middle square).")
+    ] = None,
+    padding: Annotated[int, typer.Option(min=0, help="Training cropped at random from images padded so far.")] = 0,
+    flip: Annotated[bool, typer.Option("--flip", help="Training mirrored images at random.")] = False,
+    mean: Annotated[
+        str | None, typer.Option(help="What training subtracted from [0, 1] pixels: 0.49,0.48,0.45. Default: timm's.")
+    ] = None,
+    std: Annotated[str | None, typer.Option(help="What it divided by then.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples a batch.")] = 512,
+    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu, ...; default: the best there is.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides all that is random.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes that decode images, where they stay on disk.")] = 0,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="The folder of an earlier heal: choose another --rho, without the data."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and how long; write nothing.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write over results in --out.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Take a backdoor out of a model of your own.
+
+    **Example**: potion heal --model resnet18 --weights model.pt --data images/train --known poison.txt --out healed
+
+    The model is any Python function that returns one (--model my.code:make --model-arg width=16), a model of timm, one of
+    potion's, or a Hugging Face folder. The known poison is listed by file name or index, one a line. Try it first with
+    --dry-run. Give the augmentation that training used (--padding 4 --flip), and --mean and --std where it normalised.
+
+    --out gets healed.pt (in the format of --weights), patch.safetensors (small, and can be undone: **potion patch**),
+    result.json, and importances.safetensors, from which another stopping point is chosen without the data: search once with
+    a low --rho, then **potion heal --from healed --rho 0.3 --out milder**.
+
+    Several GPUs or machines share the work: torchrun --nproc-per-node 2 -m potion heal ...
+
+    Exit code: 0 healed, 3 not healed (the weights stay as they are, result.json says why), 2 usage or bad input.
+    """
+    from potion.repair.processes import Refused
+    from potion.repair.session import Output, Talk, run_choice, run_heal
+    from potion.repair.settings import Settings, model_arguments, numbers
+
+    try:
+        talk: Talk = "json" if as_json else "nothing" if quiet else "text"
+        folder = None if dry_run else Path(_needed("--out", out))
+        output = Output(folder=folder, force=force, talk=talk, progress=not quiet)
+        if source is not None:
+            _check_beside_from(context)
+            sys.exit(run_choice(source, rho, weights, output))
+        settings = Settings(
+            model=_needed("--model", model), data=_needed("--data", data), known=_needed("--known", known),
+            weights=weights, model_args=model_arguments(model_arg or []), method=method, rho=rho,
+            batch_size=batch_size, seed=seed, workers=workers, size=size, padding=padding, flip=flip,
+            mean=numbers("--mean", mean), std=numbers("--std", std), clean=clean, triggered=triggered,
+        )  # fmt: skip
+        sys.exit(run_heal(settings, device, output))
+    except (Refused, ValueError) as error:
+        speaks = os.environ.get("RANK", "0") == "0" or getattr(error, "alone", False)
+        if not speaks:
+            sys.exit(2)
+        fail(" ".join(str(error).split()))
+    except KeyboardInterrupt:
+        fail("stopped; nothing was written", 130)
+
+
+def _needed(option: str, value: Any) -> Any:
+    if value is None:
+        raise ValueError(f"{option} is missing; potion heal --help shows an example")
+    return value
+
+
+def _check_beside_from(context: typer.Context) -> None:
+    """All but the stopping point is settled by the earlier heal; an option that would be ignored is refused."""
+    free = {"source", "rho", "weights", "out", "force", "as_json", "quiet"}
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "")
+        if given is not None and given.name == "COMMANDLINE" and parameter.name not in free:
+            raise ValueError(f"{parameter.opts[0]} does not go with --from, which takes all but --rho from there")

@@ -1,0 +1,113 @@
+"""The known poison, from a list of indices or file names to indices."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+from typing import Final
+
+from potion.data import Encoded
+from potion.validation import known_indices
+
+__all__ = ["known_from"]
+
+COLUMNS: Final = ("index", "file", "path", "name", "filename", "file_name")
+"""Headings of a CSV file under which the samples are looked for; without such a heading the first column counts."""
+
+
+def known_from(source: str, encoded: Encoded) -> list[int]:
+    """The samples that a text, CSV or JSON file lists (or ``17,4021`` itself), as indices into the data.
+
+    A file name may be as short as is clear: ``7.png``, ``cat/7.png`` and ``train/cat/7.png`` are all ends of one path.
+    """
+    entries = _entries(source)
+    if not entries:
+        raise ValueError(f"--known {source}: the list is empty; name at least one poisoned sample")
+    if not any(isinstance(entry, str) for entry in entries):
+        return _checked(source, [entry for entry in entries if isinstance(entry, int)], len(encoded))
+    names = encoded.names()
+    if names is None:
+        wrong = next(entry for entry in entries if isinstance(entry, str))
+        raise ValueError(f"--known {source}: {wrong!r} is a file name, but this data has none; list indices instead")
+    return _checked(source, _found(source, entries, names), len(encoded))
+
+
+def _entries(source: str) -> list[int | str]:
+    path = Path(source)
+    if not path.is_file():
+        if all(part.strip().isdecimal() for part in source.split(",")):
+            return [int(part) for part in source.split(",")]
+        raise FileNotFoundError(
+            f"--known {source}: no such file; give a text, CSV or JSON list, or indices like 17,4021"
+        )
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"--known {source}: not a text file; give a text, CSV or JSON list") from None
+    if path.suffix.lower() == ".json":
+        return _from_json(source, text)
+    if path.suffix.lower() == ".csv":
+        return _from_csv(text)
+    lines = (line.strip() for line in text.splitlines())
+    return [_entry(line) for line in lines if line and not line.startswith("#")]
+
+
+def _from_json(source: str, text: str) -> list[int | str]:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"--known {source}: not JSON: {error}") from None
+    if not isinstance(found, list) or not all(type(entry) in (int, str) for entry in found):
+        raise ValueError(f"--known {source}: must be a JSON list of indices and file names, like [17, 4021]")
+    return found
+
+
+def _from_csv(text: str) -> list[int | str]:
+    rows = [row for row in csv.reader(text.splitlines()) if row]
+    headings = [cell.strip().lower() for cell in rows[0]] if rows else []
+    place = next((headings.index(column) for column in COLUMNS if column in headings), None)
+    return [_entry(row[place or 0].strip()) for row in (rows if place is None else rows[1:])]
+
+
+def _entry(text: str) -> int | str:
+    return int(text) if text.lstrip("-").isdecimal() else text
+
+
+def _found(source: str, entries: Sequence[int | str], names: Sequence[str]) -> list[int]:
+    ends: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        ends.setdefault(PurePath(name).name, []).append(index)
+    indices, missing = [], []
+    for entry in entries:
+        if isinstance(entry, int):
+            indices.append(entry)
+            continue
+        parts = PurePath(os.path.normpath(entry)).parts
+        matching = [i for i in ends.get(parts[-1], ()) if _parts(names[i])[-len(parts) :] == parts]
+        if len(matching) > 1:
+            shown = " and ".join(names[i] for i in matching[:2])
+            raise ValueError(f"--known {source}: {entry!r} could be {shown}; write more of the path")
+        indices += matching
+        if not matching:
+            missing.append(entry)
+    if missing:
+        shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        raise ValueError(
+            f"--known {source}: {len(missing)} of {len(entries)} file names are not in the data: {shown}; write them "
+            "relative to the data folder, like class/file.png"
+        )
+    return indices
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return PurePath(os.path.abspath(name)).parts  # noqa: PTH100 (resolve would follow links, which data folders are made of)
+
+
+def _checked(source: str, indices: list[int], count: int) -> list[int]:
+    try:
+        return known_indices(indices, count)
+    except ValueError as error:
+        raise ValueError(f"--known {source}: {error}") from None

@@ -1,0 +1,42 @@
+"""What the model is worth on the owner's own test images, before and after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from potion.metrics import predict
+from potion.repair.case import Case
+from potion.repair.seen import Seen
+
+__all__ = ["score"]
+
+
+def score(case: Case, model: nn.Module) -> dict[str, float | None] | None:
+    """In percent, as :class:`potion.metrics.Scores`; ``None`` for what there is no data for.
+
+    The attack's success is counted where all the known poison has one label, the attacker's.
+    """
+    if case.clean is None and case.triggered is None:
+        return None
+    found: dict[str, float | None] = dict.fromkeys(("clean_accuracy", "clean_label_accuracy", "attack_success_rate"))
+    if case.clean is not None:
+        predicted, truth = _predict(case, model, case.clean)
+        found["clean_accuracy"] = _percent(predicted == truth)
+    if case.triggered is not None:
+        predicted, truth = _predict(case, model, case.triggered)
+        found["clean_label_accuracy"] = _percent(predicted == truth)
+        targets = set(case.train.labels[case.known].tolist())
+        if len(targets) == 1 and (others := truth != targets.pop()).any():
+            wanted = case.train.labels[case.known[0]].item()
+            found["attack_success_rate"] = _percent(predicted[others] == wanted)
+    return found
+
+
+def _predict(case: Case, model: nn.Module, data: Seen) -> Any:
+    return predict(model, data, batch_size=case.settings.batch_size, workers=case.settings.workers)
+
+
+def _percent(hits: Any) -> float:
+    return 100 * int(hits.sum()) / len(hits)

@@ -1,0 +1,135 @@
+"""``potion heal`` on bad input, a full disk and Ctrl-C: one clear sentence, the right exit code, nothing lost."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import time
+
+import pytest
+import torch
+from victim import arguments, factory, process, refused
+
+
+def test_a_hugging_face_folder_says_what_it_needs(heal, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)  # as where it is not installed
+    (tmp_path / "config.json").write_text("{}")
+    refused(heal(2, model=tmp_path), "which needs transformers: pip install transformers")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"model": "owners_code:broken"}, ["owners_code:broken", "raised KeyError: 'no such layer'"]),
+        ({"model": "owners_code:text"}, ["returned str, not a torch.nn.Module"]),
+        ({"model": "owners_code:nothing"}, ["owners_code has no 'nothing'"]),
+        ({"model": "no_such_package.models:make"}, ["there is no module 'no_such_package'"]),
+        ({"model": "owners_code:make", "model-arg": "depth=3"}, ["make(depth=3) raised TypeError"]),
+        ({"model-arg": "width"}, ["--model-arg width", "name=value"]),
+        ({"model": "no_such_model"}, ["--model no_such_model", "resnet9"]),
+        ({"model": "resnet9", "model-arg": "depth=3"}, ["--model resnet9", "depth"]),
+        ({"model": "resnet9", "weights": None}, ["--weights is missing"]),
+        ({"model-arg": "width=5"}, ["does not fit the model", "0.bias has the shape (12,), the model wants (5,)"]),
+        ({"model-arg": "classes=7"}, ["6.bias has the shape (4,), the model wants (7,)"]),
+        ({"weights": "nothing.pt"}, ["no weights at nothing.pt"]),
+        ({"data": "nothing"}, ["no dataset 'nothing'"]),
+        ({"known": "nothing.txt"}, ["--known nothing.txt: no such file"]),
+        ({"known": None}, ["--known is missing", "--help"]),
+        ({"known": "999"}, ["index 999"]),
+        ({"method": "magic"}, ["--method magic", "xlf, lf, ssd"]),
+        ({"rho": 1.5}, ["--rho 1.5"]),
+        ({"device": "abacus"}, ["device 'abacus'"]),
+        ({"clean": "nothing"}, ["no dataset 'nothing'"]),
+        ({"size": 4}, ["fails on an image of the data (3x4x4)", "--size"]),
+        ({"out": None}, ["--out is missing"]),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_sentence_and_exit_code_two(heal, tmp_path, changed, words):
+    refused(heal(2, **changed), *words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_more_classes_than_logits(case_on_disk, heal, tmp_path):
+    torch.save(factory(classes=3).state_dict(), tmp_path / "three.pt")
+    done = heal(2, **{"weights": tmp_path / "three.pt", "model-arg": "classes=3"})
+    refused(done, "--data train has 4 classes, but the model has 3 logits")
+
+
+def test_an_image_that_cannot_be_decoded_is_named(case_on_disk, heal, tmp_path):
+    shutil.copytree(case_on_disk / "train", tmp_path / "train")
+    broken = sorted((tmp_path / "train" / "cat").iterdir())[2]
+    broken.write_bytes(broken.read_bytes()[:60])
+    refused(heal(2, data=tmp_path / "train"), str(broken), "cannot be decoded")
+
+
+class Malicious:
+    def __reduce__(self):
+        import pathlib
+
+        return pathlib.Path.touch, (pathlib.Path("executed"),)
+
+
+def test_a_malicious_pickle_is_refused(case_on_disk, heal, tmp_path):
+    torch.save({"state_dict": {"a": Malicious()}}, tmp_path / "bad.pt")
+    refused(heal(2, weights=tmp_path / "bad.pt"), "could run code, and was refused; nothing was executed")
+    assert not (case_on_disk / "executed").exists()
+
+
+def test_inputs_are_never_written_over(case_on_disk, heal, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "healed.pt").write_bytes((case_on_disk / "model.pt").read_bytes())
+    refused(heal(2, weights=tmp_path / "out" / "healed.pt", force=True), "is read by this command")
+    (tmp_path / "file").write_text("in the way")
+    refused(heal(2, out=tmp_path / "file" / "out"), "cannot write to the folder")
+
+
+FULL_DISK = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_a_full_disk_leaves_all_as_it_was(case_on_disk, heal, tmp_path):
+    heal(quiet=True)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    run = process(*arguments(out=tmp_path / "out", force=True, rho=0.5), cwd=case_on_disk, before=FULL_DISK)
+    out, error = run.communicate(timeout=120)
+    assert (run.returncode, out) == (2, ""), error
+    assert error.startswith(f"potion: cannot write to {tmp_path / 'out'}, where all is as it was")
+    assert error.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+SLOW = """
+import pathlib, time, owners_code
+from torch import nn
+
+class Slow(nn.Sequential):
+    def forward(self, x):
+        pathlib.Path("started").touch()
+        time.sleep(0.3)
+        return super().forward(x)
+
+def make():
+    return Slow(*owners_code.make())
+"""
+
+
+def test_ctrl_c_leaves_nothing(case_on_disk, tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    (tmp_path / "owners_code.py").write_text((case_on_disk / "owners_code.py").read_text())
+    inputs = {name: case_on_disk / path for name, path in (("weights", "model.pt"), ("data", "train"))}
+    words = arguments(model="slow:make", known=case_on_disk / "poison.txt", out=tmp_path / "new" / "out", **inputs)
+    run = process(*words, cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "started").exists():
+        assert time.monotonic() < deadline
+        assert run.poll() is None, run.stderr.read()
+        time.sleep(0.05)
+    run.send_signal(signal.SIGINT)
+    out, error = run.communicate(timeout=60)
+    assert (run.returncode, out) == (130, ""), error
+    assert error == "potion: stopped; nothing was written\n"
+    assert not (tmp_path / "new").exists()
