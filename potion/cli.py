@@ -1,4 +1,4 @@
-"""The command line: potion demo | attacks | bench | version."""
+"""The command line: potion demo | attacks | bench | report | version."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from potion.bench.commands import app as bench
+from potion.report.command import report
 from potion.terminal import Json, Quiet, fail
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ app = typer.Typer(
 
 
 app.add_typer(bench, name="bench")
+app.command()(report)
 
 
 @app.callback()

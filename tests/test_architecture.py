@@ -16,7 +16,7 @@ ORDER = [
     *("forward", "batches"),
     *("importance", "patch", "dampening", "ranking", "cursor", "search", "cache", "validation", "result", "heal"),
     *("attacks", "metrics", "data", "models", "training", "baselines", "embedded", "gallery", "tradeoff"),
-    *("demo", "terminal", "bench", "cli"),
+    *("demo", "terminal", "bench", "report", "cli"),
 ]
 
 

@@ -1,0 +1,90 @@
+"""What the page of a results folder shows: every run as one short row; the page averages, filters, sorts and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from potion.bench.results import ResultError, read_record
+from potion.bench.tables import NAMES
+from potion.report.checks import ReportError
+from potion.report.page import render
+
+__all__ = ["board_page", "read_folder"]
+
+Record = dict[str, Any]
+
+
+def read_folder(folder: Path) -> tuple[list[Record], dict[str, str]]:
+    """The benchmark's results below a folder; and by name, why other JSON files are none."""
+    records, problems = [], {}
+    for path in sorted(folder.rglob("*.json")):
+        if path.name.startswith("."):
+            continue
+        try:
+            record = read_record(path)
+            _check(record)
+            records.append(record)
+        except ResultError as problem:
+            problems[path.relative_to(folder).as_posix()] = str(problem)
+    return records, problems
+
+
+def board_page(records: Sequence[Record], left_out: int = 0) -> str:
+    """The page of some results; ``left_out`` is how many files beside them are none."""
+    if not records:
+        raise ReportError("there are no results of the benchmark to show")
+    suites, attacks = _distinct(records, "suite"), sorted({record["scenario"]["attack"] for record in records})
+    methods = sorted({record["method"] for record in records}, key=_order)
+    data = {
+        "suites": suites,
+        "attacks": attacks,
+        "methods": [NAMES.get(method, method) for method in methods],
+        "everywhere": methods.index("none") if "none" in methods else None,
+        "runs": [
+            [
+                suites.index(record["suite"]),
+                attacks.index(record["scenario"]["attack"]),
+                record["scenario"]["poisoned"],
+                record["known"],
+                methods.index(record["method"]),
+                record["scenario"]["seed"],
+                *(round(float(record[key]), 3) for key in ("healed", "damage", "clean_accuracy")),
+            ]
+            for record in records
+        ],
+    }
+    view = {
+        "title": "Benchmark results",
+        "runs": len(records),
+        "suites": suites,
+        "attacks": len(attacks),
+        "methods": len(methods),
+        "seeds": len({record["scenario"]["seed"] for record in records}),
+        "devices": _distinct([record["provenance"] for record in records], "device"),
+        "versions": _distinct([record["provenance"].get("versions", {}) for record in records], "potion"),
+        "left_out": left_out,
+    }
+    return render("board.html", view, data, ["board_data.js", "board.js"])
+
+
+def _check(record: Record) -> None:
+    """What the page uses beyond what the benchmark checks itself."""
+    whole = ("poisoned", "known", "seed")
+    scenario = record["scenario"]
+    texts = (record["suite"], record["method"], scenario.get("attack"))
+    if not all(isinstance(text, str) for text in texts) or not all(type(scenario.get(key)) is int for key in whole):
+        raise ResultError("JSON, but not a result of this benchmark: its scenario is not complete")
+    if scenario["known"] != record["known"]:
+        raise ResultError("known differs between the result and its scenario")
+
+
+def _order(method: str) -> tuple[int, str]:
+    """Known methods in the order of the tables, others after them."""
+    names = list(NAMES)
+    return names.index(method) if method in names else len(names), method
+
+
+def _distinct(tables: Sequence[Record], key: str) -> list[str]:
+    return sorted({str(each[key]) for each in tables if each.get(key) is not None})
