@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from potion.bench.plan import plan
 from potion.bench.results import ResultError, read_record
+from potion.bench.suite import load_suite, shipped_suites
 from potion.bench.tables import NAMES
 from potion.report.checks import ReportError
 from potion.report.page import render
@@ -17,14 +20,21 @@ Record = dict[str, Any]
 
 
 def read_folder(folder: Path) -> tuple[list[Record], dict[str, str]]:
-    """The benchmark's results below a folder; and by name, why other JSON files are none."""
-    records, problems = [], {}
+    """The benchmark's results below a folder; and by name, why other JSON files are none.
+
+    As in the tables, a file counts only where its suite, if it is one of the package, still has such a run.
+    """
+    records: list[Record] = []
+    problems: dict[str, str] = {}
     for path in sorted(folder.rglob("*.json")):
         if path.name.startswith("."):
             continue
         try:
             record = read_record(path)
             _check(record)
+            planned = _planned(record["suite"], record["scenario"]["seed"])
+            if planned is not None and record["key"] not in planned:
+                raise ResultError("made with other settings than the suite has now")
             records.append(record)
         except ResultError as problem:
             problems[path.relative_to(folder).as_posix()] = str(problem)
@@ -78,6 +88,12 @@ def _check(record: Record) -> None:
         raise ResultError("JSON, but not a result of this benchmark: its scenario is not complete")
     if scenario["known"] != record["known"]:
         raise ResultError("known differs between the result and its scenario")
+
+
+@cache
+def _planned(suite: str, seed: int) -> frozenset[str] | None:
+    """The keys of a suite's runs with a seed; nothing where the suite is somebody's own and not at hand."""
+    return frozenset(run.key for run in plan(load_suite(suite), [seed])) if suite in shipped_suites() else None
 
 
 def _order(method: str) -> tuple[int, str]:

@@ -17,7 +17,7 @@ NEEDED: Final = ("method", "known", "status", "known_accuracy", "search", "chose
 SCORES: Final = (
     ("clean_accuracy", "Clean images, classified rightly", "n_clean", "up"),
     ("clean_label_accuracy", "Images with the trigger, classified rightly", "n_triggered", "up"),
-    ("attack_success_rate", "Images with the trigger, that obey the attacker", "n_triggered", "down"),
+    ("attack_success_rate", "Images with the trigger, obeying the attacker", "n_triggered", "down"),
 )
 RUN: Final = ("known", "clean_accuracy", "clean_label_accuracy", "attack_success_rate", "healed", "damage")
 ROWS: Final = 300

@@ -29,16 +29,19 @@ def outcome(result: dict[str, Any]) -> Outcome:
     except ValueError:
         raise ReportError(f"status {result['status']!r} is unknown; known are {', '.join(Status)}") from None
     before, trace = result["known_accuracy"], result["trace"]
-    known = "the known poisoned sample" if result["known"] == 1 else f"the {result['known']:,} known poisoned samples"
-    goal = f"{result['search']['rho'] * before:.1%}"
+    known = (
+        "the one known poisoned sample" if result["known"] == 1 else f"the {result['known']:,} known poisoned samples"
+    )
+    last = result["chosen"] or (trace[-1] if trace else {"known_accuracy": before})
+    left, goal = _percent(last["known_accuracy"]), _percent(result["search"]["rho"] * before)
+    changed = f"{result['weights_changed']:,} weight{' was' if result['weights_changed'] == 1 else 's were'}"
     match status:
         case Status.HEALED:
             return Outcome(
                 "good",
                 "Healed",
-                f"The trigger stopped working on the known poison: of {known}, {result['chosen']['known_accuracy']:.1%} "
-                f"still get the attacker's label, before it was {before:.1%}. {result['weights_changed']:,} weights "
-                f"{'was' if result['weights_changed'] == 1 else 'were'} dampened for it.",
+                f"The trigger stopped working on {known}: {left} still get the attacker's label, before it was "
+                f"{_percent(before)}. For this {changed} dampened.",
                 "This is judged by the known poison alone. Whether other triggered images are classified rightly has to be "
                 "measured on held-out data.",
             )
@@ -47,14 +50,14 @@ def outcome(result: dict[str, Any]) -> Outcome:
                 "bad",
                 "Not healed",
                 "Every weight that matters more to the known poison than to the rest is dampened already, and still "
-                f"{trace[-1]['known_accuracy']:.1%} of it get the attacker's label; the goal was {goal}. {KEPT}",
+                f"{left} of it get the attacker's label; the goal was {goal}. {KEPT}",
                 "The trigger still works. Another method, or more known samples, may find it.",
             )
         case Status.EXHAUSTED:
             return Outcome(
                 "bad",
                 "Not healed",
-                f"The search used up its {len(trace):,} steps while {trace[-1]['known_accuracy']:.1%} of the known poison "
+                f"The search used up its {len(trace):,} steps while {left} of the known poison "
                 f"still get the attacker's label; the goal was {goal}. {KEPT}",
                 "The trigger still works. More steps, or a larger step, let the search go on.",
             )
@@ -65,3 +68,7 @@ def outcome(result: dict[str, Any]) -> Outcome:
                 f"The model gives none of {known} the attacker's label, so there is no trigger to search for. {KEPT}",
                 "Either the model never learned this trigger, or these samples are not poison.",
             )
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f}\N{NO-BREAK SPACE}%"

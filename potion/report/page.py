@@ -54,6 +54,11 @@ def _script(names: Sequence[str]) -> str:
     return "(() => {\n'use strict';\n" + "\n".join(parts) + "})();\n"
 
 
+def _points(value: float) -> str:
+    text = f"{value:+.1f}".replace("-", "\N{MINUS SIGN}")
+    return "0.0" if text[1:] == "0.0" else text
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -61,5 +66,5 @@ def _environment() -> Environment:
     )
     environment.filters["count"] = lambda value: f"{value:,.0f}"
     environment.filters["percent"] = lambda value: f"{value:.1f}\N{NO-BREAK SPACE}%"
-    environment.filters["points"] = lambda value: f"{value:+.1f}".replace("-", "\N{MINUS SIGN}")
+    environment.filters["points"] = _points
     return environment

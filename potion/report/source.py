@@ -37,7 +37,9 @@ def page_of(source: Path) -> Page:
     # Files of other kinds lie beside results by intention, damaged ones do not.
     broken = [f"not counted: {name}: {why}" for name, why in problems.items() if not why.startswith("JSON, but not")]
     strangers = len(problems) - len(broken)
-    kinds = [f"{strangers} other JSON file{'s' * (strangers > 1)} there: not results of the benchmark"] if strangers else []
+    kinds = (
+        [f"{strangers} other JSON file{'s' * (strangers > 1)} there: not results of the benchmark"] if strangers else []
+    )
     return Page(board_page(records, len(problems)), broken + kinds)
 
 

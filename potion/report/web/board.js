@@ -68,7 +68,8 @@ function drawCurve(box, runs, shares, measure, name) {
 
 function showCurves() {
   const scenarios = grouped(chosen(['suite', 'attack', 'poisoned']).filter((run) => run.known), victimOf);
-  byId('scenarios').replaceChildren(...[...scenarios.values()].map((runs) => {
+  const ordered = [...scenarios.values()].sort(([a], [b]) => a.suite - b.suite || a.attack - b.attack || a.poisoned - b.poisoned);
+  byId('scenarios').replaceChildren(...ordered.map((runs) => {
     const { suite, attack, poisoned } = runs[0];
     const shares = [...new Set(runs.map((run) => run.known))].sort((a, b) => a - b);
     const boxes = [['healed, %', HEALED], ['damage, points', DAMAGE]].map(([name, measure]) => {

@@ -5,7 +5,7 @@ const MARKS = [
   'M-4-2.5 0-5l4 2.5v5L0 5l-4-2.5z',
 ];
 const LOOKS = 12;
-const EDGE = { left: 44, right: 14, top: 14, bottom: 42 };
+const EDGE = { left: 44, right: 14, top: 28, bottom: 42 };
 
 const scale = (low, high, from, to) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
 
@@ -27,22 +27,22 @@ function drawChart(box, spec) {
   const x = scale(spec.x.low, spec.x.high, EDGE.left, width - EDGE.right);
   const y = scale(spec.y.low, spec.y.high, bottom, EDGE.top);
   const picture = svg('svg', { viewBox: `0 0 ${width} ${spec.height}`, width, height: spec.height, role: 'img', 'aria-label': spec.label });
-  for (const value of ticksBetween(spec.y.low, spec.y.high, 5)) {
+  for (const value of ticksBetween(spec.y.low, spec.y.high, 6)) {
     picture.append(
       svg('line', { class: 'grid', x1: EDGE.left, x2: width - EDGE.right, y1: y(value), y2: y(value) }),
       svg('text', { class: 'tick', x: EDGE.left - 8, y: y(value) + 4, 'text-anchor': 'end' }, String(value).replace('-', '\u2212')),
     );
   }
-  let free = 0;
-  for (const [place, text] of spec.x.ticks) {
-    const half = 4 * text.length;
-    if (x(place) - half < free) continue;
-    free = x(place) + half;
+  let free = width;
+  for (const [place, text] of [...spec.x.ticks].reverse()) {
+    const half = 3.6 * text.length + 2;
+    if (x(place) + half > free) continue; // no room beside the one to its right
+    free = x(place) - half;
     picture.append(svg('text', { class: 'tick', x: x(place), y: bottom + 18, 'text-anchor': 'middle' }, text));
   }
   picture.append(
     svg('text', { class: 'axis', x: width - EDGE.right, y: spec.height - 6, 'text-anchor': 'end' }, spec.x.label),
-    svg('text', { class: 'axis', x: 0, y: 9 }, spec.y.label),
+    svg('text', { class: 'axis', x: 0, y: 11 }, spec.y.label),
   );
   for (const level of spec.levels || []) {
     picture.append(svg('line', { class: 'level', x1: EDGE.left, x2: width - EDGE.right, y1: y(level.y), y2: y(level.y) }));

@@ -13,7 +13,12 @@ const el = (tag, attributes = {}, ...children) => build(document.createElement(t
 const svg = (tag, attributes = {}, ...children) => build(document.createElementNS(SVG, tag), attributes, children);
 
 const percent = (value) => `${value.toFixed(1)}\u00a0%`;
-const signed = (value) => (value < 0 ? '\u2212' : '+') + Math.abs(value).toFixed(2);
+function signed(value) {
+  const text = Math.abs(value).toFixed(2);
+  if (Number(text) === 0) return text;
+  return (value < 0 ? '\u2212' : '+') + text;
+}
+
 const counted = (value) => value.toLocaleString('en-US');
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 

@@ -16,6 +16,14 @@ function nearestClean(s) {
   return measured.reduce((best, point) => (best === null || distance(point) < distance(best) ? point : best), null);
 }
 
+// Round values of s: powers of ten, or an even row where the curve spans less than that.
+function placesOfS(low, high) {
+  if (high - low < 1) return ticksBetween(10 ** low, 10 ** high, 5).map((s) => [Math.log10(s), String(s)]);
+  const powers = [];
+  for (let k = Math.ceil(low); k <= high; k += 1) powers.push([k, String(Number((10 ** k).toPrecision(1)))]);
+  return powers;
+}
+
 function drawTradeoff(rho, stop) {
   const last = DATA.trace.at(-1)[0];
   const tip = (name, s, value) => `${name}: ${percent(value)} at s = ${s.toPrecision(3)}`;
@@ -25,20 +33,13 @@ function drawTradeoff(rho, stop) {
   const places = [...known, ...beyond, ...clean].map(([place]) => place);
   const [low, high] = [Math.min(...places), Math.max(...places)];
   const margin = (high - low) * 0.02 || 0.5;
-  const powers = [];
-  for (let k = Math.floor(low); k <= Math.ceil(high); k += 1) {
-    for (const factor of high - low < 2 ? [1, 2, 5] : [1]) {
-      const place = k + Math.log10(factor);
-      if (place >= low - margin && place <= high + margin) powers.push([place, String(Number((factor * 10 ** k).toPrecision(3)))]);
-    }
-  }
   const series = [{ look: 0, points: known }];
   if (beyond.length) series.push({ look: 0, points: [known.at(-1), ...beyond], marks: false, faint: true });
   if (clean.length) series.push({ look: 1, points: clean });
   drawChart(byId('curve'), {
     label: 'Accuracy on the known poison, and on clean images where it was measured, against s',
     height: 300,
-    x: { low: low - margin, high: high + margin, label: 's, how much of the model may change', ticks: powers },
+    x: { low: low - margin, high: high + margin, label: 's, how much of the model may change', ticks: placesOfS(low - margin, high + margin) },
     y: { low: 0, high: 100, label: '%' },
     series,
     levels: [{ y: 100 * rho * DATA.known_accuracy, text: 'goal' }],
