@@ -257,3 +257,39 @@ def test_a_page_asks_for_nothing_and_complains_about_nothing(browser, pages, nam
     asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
     assert [url for url in asked if not url.startswith("data:")] == [(pages / f"{name}.html").as_uri()]
     assert page.get_log("browser") == []
+
+
+CONTRASTS = """
+const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+const light = (colour) => {
+  canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+  const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map((value) => value / 255)
+    .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+};
+const ground = (node) => {
+  const colour = getComputedStyle(node).backgroundColor;
+  return colour === 'rgba(0, 0, 0, 0)' ? ground(node.parentElement) : colour;
+};
+const ratio = (a, b) => Math.max(a, b) / Math.min(a, b);
+const found = [];
+for (const node of document.body.querySelectorAll('*')) {
+  const isMark = node.matches('.line .stroke, .shape circle, .shape rect');
+  if (!isMark && ![...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim())) continue;
+  if (node.closest('script, noscript, title, [hidden]')) continue;
+  const style = getComputedStyle(node);
+  const drawn = node.matches('.stroke') ? style.stroke : node instanceof SVGElement ? style.fill : style.color;
+  const contrast = ratio(light(drawn), light(ground(node.closest('svg')?.parentElement || node)));
+  found.push([contrast / (isMark ? 3 : 4.5), node.tagName + ' ' + node.textContent.slice(0, 30)]);
+}
+return found.sort((a, b) => a[0] - b[0])[0];
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["heal", "demo", "board"])
+def test_everything_can_be_told_from_its_ground(browser, name, scheme):
+    page = browser(name, scheme)
+    page.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0]))")
+    worst, where = page.execute_script(CONTRASTS)
+    assert worst >= 1, where  # WCAG AA: 4.5 for text, 3 for graphics
