@@ -19,7 +19,7 @@ from potion.report.source import page_of
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs/images/report.png"
-WIDTH, HEIGHT = 1040, 1420
+WIDTH, HEIGHT = 1040, 1500
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars", "--disable-sync")
 
 

@@ -122,7 +122,8 @@ def test_scores_may_be_partly_there():
     "change",
     [
         {"status": "cured"}, {"trace": []}, {"trace": [{"s": 1}]}, {"trace": "none"}, {"chosen": None}, {"search": {}},
-        {"method": 3}, {"known": "many"}, {"known_accuracy": None}, {"pictures": [{"png_base64": "PHN2Zz4="}]},
+        {"curve": [{"s": 0}]}, {"method": 3}, {"known": "many"}, {"known_accuracy": None},
+        {"pictures": [{"png_base64": "PHN2Zz4="}]},
         {"pictures": [{"png_base64": "no base64!"}]}, {"layers": [{"name": "a"}]}, {"timings": {"search": "long"}},
     ],
 )  # fmt: skip

@@ -17,6 +17,7 @@ from potion.report.source import page_of
 webdriver = pytest.importorskip("selenium.webdriver", reason="the browser's tests need selenium")
 
 RESULTS = Path(__file__).parent.parent / "results"
+CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--window-size=1100,900"),
@@ -48,6 +49,7 @@ def pages(tmp_path_factory):
     content = {
         "heal": heal_page(full_result(), FOLDER),
         "nasty": heal_page(full_result(NASTY), NASTY),
+        "long": heal_page(full_result("x" * 150), "x" * 150),
         "demo": page_of(RESULTS / "demo/seed-0.json").html,
         "board": page_of(RESULTS).html,
     }
@@ -134,6 +136,18 @@ def test_a_rho_between_the_places_of_the_slider_is_kept(chrome, tmp_path):
     assert "--rho 0.125 " in text(chrome, "#command")
 
 
+def test_a_search_that_came_to_its_end_offers_no_command_for_less(chrome, tmp_path):
+    result = {**full_result(), "status": "saturated", "chosen": None}
+    result["search"]["rho"] = 0.1
+    (tmp_path / "page.html").write_text(heal_page(result, "out"))
+    chrome.get((tmp_path / "page.html").as_uri())
+    assert "came to its end" in text(chrome, "#read-note")
+    assert not chrome.find_element("id", "command-box").is_displayed()
+    move(chrome, 0.5)
+    assert text(chrome, "#read-note") == ""
+    assert chrome.find_element("id", "command-box").is_displayed()
+
+
 def test_the_demo_shows_what_its_repair_costs(browser):
     page = browser("demo")
     saved = json.loads((RESULTS / "demo/seed-0.json").read_text())
@@ -175,6 +189,7 @@ def test_the_leaderboard_is_the_mean_of_seeds_and_then_of_scenarios(browser):
         assert (scenarios, runs) == (len(mine), sum(map(len, mine)))
 
     compare(list(cells.values()))
+    assert table(page)["None"][3] == len(cells)  # the poisoned model stands at every share
     choose(page, "poisoned", "500")
     compare([cell for (poisoned, _), cell in cells.items() if poisoned == 500])
     choose(page, "share", "one")
@@ -222,7 +237,7 @@ def test_dark_and_light(browser, name):
     assert shades(page) == light
 
 
-@pytest.mark.parametrize("name", ["heal", "nasty", "demo", "board"])
+@pytest.mark.parametrize("name", ["heal", "long", "demo", "board"])
 def test_a_phone_never_scrolls_sideways(browser, name):
     page = browser(name, width=390)
     page.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0]))")
@@ -259,37 +274,10 @@ def test_a_page_asks_for_nothing_and_complains_about_nothing(browser, pages, nam
     assert page.get_log("browser") == []
 
 
-CONTRASTS = """
-const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
-const light = (colour) => {
-  canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
-  const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map((value) => value / 255)
-    .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
-};
-const ground = (node) => {
-  const colour = getComputedStyle(node).backgroundColor;
-  return colour === 'rgba(0, 0, 0, 0)' ? ground(node.parentElement) : colour;
-};
-const ratio = (a, b) => Math.max(a, b) / Math.min(a, b);
-const found = [];
-for (const node of document.body.querySelectorAll('*')) {
-  const isMark = node.matches('.line .stroke, .shape circle, .shape rect');
-  if (!isMark && ![...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim())) continue;
-  if (node.closest('script, noscript, title, [hidden]')) continue;
-  const style = getComputedStyle(node);
-  const drawn = node.matches('.stroke') ? style.stroke : node instanceof SVGElement ? style.fill : style.color;
-  const contrast = ratio(light(drawn), light(ground(node.closest('svg')?.parentElement || node)));
-  found.push([contrast / (isMark ? 3 : 4.5), node.tagName + ' ' + node.textContent.slice(0, 30)]);
-}
-return found.sort((a, b) => a[0] - b[0])[0];
-"""
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["heal", "demo", "board"])
 def test_everything_can_be_told_from_its_ground(browser, name, scheme):
     page = browser(name, scheme)
     page.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0]))")
-    worst, where = page.execute_script(CONTRASTS)
+    worst, where = page.execute_script(CONTRAST)
     assert worst >= 1, where  # WCAG AA: 4.5 for text, 3 for graphics

@@ -75,6 +75,8 @@ def _check(data: dict[str, Any]) -> None:
             if number(where, key) is None:
                 raise ReportError(f"{key} is missing")
     steps = rows(data, "trace", numbers=("s", "selected", "known_accuracy"))
+    if any(point["s"] <= 0 for point in (*steps, *rows(data, "curve", numbers=("s",)))):
+        raise ReportError("s must be above 0 in trace and curve")
     if not steps and data["status"] != "not_learned":
         raise ReportError(f"trace is empty, but the status is {data['status']}")
 
@@ -88,6 +90,7 @@ def _tradeoff(data: dict[str, Any], folder: str | None) -> dict[str, Any]:
         "known_accuracy": data["known_accuracy"],
         "rho": data["search"]["rho"],
         "sequential": data["search"].get("strategy") != "bisect",
+        "ended": data["status"] != "healed",
         "folder": folder,
     }
 

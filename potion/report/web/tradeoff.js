@@ -60,13 +60,14 @@ function showRho() {
   byId('read-clean-box').hidden = !clean;
   if (clean) byId('read-clean').textContent = percent(clean[2]);
   let note = '';
-  if (!stop) note = 'The search did not go this far: run the command to see where it stops.';
+  if (!stop && DATA.ended) note = 'The search came to its end without getting this far.';
+  else if (!stop) note = 'The search did not go this far: run the command to see where it stops.';
   else if (!DATA.sequential && rho !== DATA.rho) note = 'The search looked at some points only; it may stop a little earlier with this rho.';
   byId('read-note').textContent = note;
+  byId('command-box').hidden = DATA.folder === null || (!stop && DATA.ended);
   if (DATA.folder !== null) {
     const target = `${DATA.folder === '.' ? 'healed' : DATA.folder}-rho-${rho}`;
     byId('command').textContent = `potion heal --from ${shellWord(DATA.folder)} --rho ${rho} --out ${shellWord(target)}`;
-    byId('command-box').hidden = false;
   }
   drawTradeoff(rho, stop);
 }
