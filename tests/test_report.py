@@ -109,6 +109,29 @@ def test_what_was_not_healed_is_not_called_healed(status, title):
     assert "stopped working" not in page.text
 
 
+def test_what_the_heal_command_writes():
+    """No counts, no second score after a choice of another rho, layers of unknown size, samples without names."""
+    result = {
+        **bare_result(),
+        "inputs": {"model": "resnet9", "model_args": {"width": 16}, "weights": None, "mean": [0.49, 0.48]},
+        "classes": ["bag", "coat"],
+        "samples": 10_000,
+        "weights": 143_296,
+        "known_samples": [
+            {"index": 17, "name": "a/17.png", "class": "bag"},
+            {"index": 4021, "name": None, "class": "bag"},
+        ],
+        "layers": [
+            {"name": "stem.weight", "weights": 432, "changed": 4, "mean_factor": 0.5, "least_factor": 0.1},
+            {"name": "head.weight", "weights": None, "changed": 2, "mean_factor": 0.5, "least_factor": 0.1},
+        ],
+        "scores": {"before": {"clean_accuracy": 91.0, "attack_success_rate": None}, "after": None},
+    }
+    page = Read(heal_page(result, "healed"))
+    for words in ("4 of 432", "2, left at", "a/17.png: bag", "4021: bag", "model args width", "143296", "not measured"):
+        assert words in page.text
+
+
 def test_scores_may_be_partly_there():
     scores = {"before": {"clean_accuracy": 91.0}, "after": {"clean_accuracy": 90.0, "attack_success_rate": 3.0}}
     page = Read(heal_page({**bare_result(), "scores": scores, "n_clean": 100}))

@@ -49,6 +49,11 @@ function drawTradeoff(rho, stop) {
   byId('curve').append(el('p', { class: 'legend' }, ...names.map(([name, look]) => el('span', { class: 'entry' }, sample(look), name))));
 }
 
+function missed(rho) {
+  if (DATA.ended) return 'The search came to its end without getting this far.';
+  return `The search never looked this far: it takes a new one, on the data, with --rho ${rho}.`;
+}
+
 function showRho() {
   const rho = Number(byId('rho').value);
   const stop = stopFor(rho);
@@ -59,12 +64,8 @@ function showRho() {
   const clean = stop && nearestClean(stop[0]);
   byId('read-clean-box').hidden = !clean;
   if (clean) byId('read-clean').textContent = percent(clean[2]);
-  let note = '';
-  if (!stop && DATA.ended) note = 'The search came to its end without getting this far.';
-  else if (!stop) note = 'The search did not go this far: run the command to see where it stops.';
-  else if (!DATA.sequential && rho !== DATA.rho) note = 'The search looked at some points only; it may stop a little earlier with this rho.';
-  byId('read-note').textContent = note;
-  byId('command-box').hidden = DATA.folder === null || (!stop && DATA.ended);
+  byId('read-note').textContent = stop ? '' : missed(rho);
+  byId('command-box').hidden = DATA.folder === null || !stop;
   if (DATA.folder !== null) {
     const target = `${DATA.folder === '.' ? 'healed' : DATA.folder}-rho-${rho}`;
     byId('command').textContent = `potion heal --from ${shellWord(DATA.folder)} --rho ${rho} --out ${shellWord(target)}`;
