@@ -182,6 +182,16 @@ def test_a_page_is_small_and_needs_nothing_else(source):
     assert addresses <= {"http://www.w3.org/2000/svg"}  # the name of a language, which nobody asks for
 
 
+def test_one_result_of_the_benchmark_is_a_page_too(tmp_path):
+    path = next((RESULTS / "goel-cifar10").glob("*/xlf-s0.json"))
+    assert "1 run of 1 method" in Read(page_of(path).html).text
+    record = json.loads(path.read_text())
+    for change in ({"scenario": {}}, {"scenario": {**record["scenario"], "poisoned": 0}}, {"suite": 1}):
+        (tmp_path / "broken.json").write_text(json.dumps({**record, **change}))
+        with pytest.raises(ReportError, match=r"broken\.json"):
+            page_of(tmp_path / "broken.json")
+
+
 def test_too_many_pictures_are_left_out_and_counted():
     result = full_result()
     big = result["pictures"][0]["png_base64"].rstrip("=")

@@ -14,9 +14,22 @@ from potion.bench.tables import NAMES
 from potion.report.checks import ReportError
 from potion.report.page import render
 
-__all__ = ["board_page", "read_folder"]
+__all__ = ["board_page", "read_folder", "read_result"]
 
 Record = dict[str, Any]
+
+
+def read_result(path: Path) -> Record:
+    """One result of the benchmark, checked further for what the page uses."""
+    record = read_record(path)
+    scenario = record["scenario"]
+    texts = (record["suite"], record["method"], scenario.get("attack"))
+    counts = [scenario.get(key) for key in ("poisoned", "known", "seed")]
+    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int for count in counts):
+        raise ResultError("JSON, but not a result of this benchmark: its scenario is not complete")
+    if scenario["poisoned"] < 1 or scenario["known"] != record["known"]:
+        raise ResultError("its scenario does not fit: poisoned must be at least 1, and known the same as in the result")
+    return record
 
 
 def read_folder(folder: Path) -> tuple[list[Record], dict[str, str]]:
@@ -30,8 +43,7 @@ def read_folder(folder: Path) -> tuple[list[Record], dict[str, str]]:
         if path.name.startswith("."):
             continue
         try:
-            record = read_record(path)
-            _check(record)
+            record = read_result(path)
             planned = _planned(record["suite"], record["scenario"]["seed"])
             if planned is not None and record["key"] not in planned:
                 raise ResultError("made with other settings than the suite has now")
@@ -77,17 +89,6 @@ def board_page(records: Sequence[Record], left_out: int = 0) -> str:
         "left_out": left_out,
     }
     return render("board.html", view, data, ["board_data.js", "board.js"])
-
-
-def _check(record: Record) -> None:
-    """What the page uses beyond what the benchmark checks itself."""
-    whole = ("poisoned", "known", "seed")
-    scenario = record["scenario"]
-    texts = (record["suite"], record["method"], scenario.get("attack"))
-    if not all(isinstance(text, str) for text in texts) or not all(type(scenario.get(key)) is int for key in whole):
-        raise ResultError("JSON, but not a result of this benchmark: its scenario is not complete")
-    if scenario["known"] != record["known"]:
-        raise ResultError("known differs between the result and its scenario")
 
 
 @cache

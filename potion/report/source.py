@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from potion.bench.results import ResultError, read_record
-from potion.report.board_view import board_page, read_folder
+from potion.bench.results import ResultError
+from potion.report.board_view import board_page, read_folder, read_result
 from potion.report.checks import ReportError, read_json
 from potion.report.demo_view import headline, is_demo
 from potion.report.heal_view import heal_page, is_heal
@@ -50,7 +50,7 @@ def _of_file(path: Path) -> Page:
             return Page(heal_page(headline(data)), [])
         if is_heal(data):
             return Page(heal_page(data, str(path.parent)), [])
-        return Page(board_page([read_record(path)]), [])
+        return Page(board_page([read_result(path)]), [])
     except ResultError:
         raise ReportError(
             f"{path} is JSON, but no result of potion: name the result.json of potion heal or potion demo, a result of "
