@@ -19,6 +19,15 @@ function ticksBetween(low, high, wanted) {
   return found;
 }
 
+// Every tick, or every second, third, ... counted from the last, so that their texts do not touch.
+function thinned(ticks, x) {
+  const half = ([, text]) => 3.6 * text.length + 2;
+  const fits = (kept) => kept.every((tick, k) => !k || x(kept[k - 1][0]) + half(kept[k - 1]) <= x(tick[0]) - half(tick));
+  let kept = ticks;
+  for (let stride = 2; !fits(kept); stride += 1) kept = ticks.filter((_, k) => (ticks.length - 1 - k) % stride === 0);
+  return kept;
+}
+
 // spec: {label, height, x: {low, high, label, ticks: [[place, text]]}, y: {low, high, label},
 //        series: [{look, points: [[x, y, tip]], marks, faint}], levels: [{y, text}], stops: [{x}]}
 function drawChart(box, spec) {
@@ -33,11 +42,7 @@ function drawChart(box, spec) {
       svg('text', { class: 'tick', x: EDGE.left - 8, y: y(value) + 4, 'text-anchor': 'end' }, String(value).replace('-', '\u2212')),
     );
   }
-  let free = width;
-  for (const [place, text] of [...spec.x.ticks].reverse()) {
-    const half = 3.6 * text.length + 2;
-    if (x(place) + half > free) continue; // no room beside the one to its right
-    free = x(place) - half;
+  for (const [place, text] of thinned(spec.x.ticks, x)) {
     picture.append(svg('text', { class: 'tick', x: x(place), y: bottom + 18, 'text-anchor': 'middle' }, text));
   }
   picture.append(
