@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: install demo test lint types bench-core clean
+.PHONY: install demo test lint types browser bench-core clean
 
 install: $(READY)
 
@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/potion demo
 
-test: lint types
+test: lint types browser
 	$(BIN)/python -m pytest
 
 lint: install
@@ -26,6 +26,14 @@ lint: install
 
 types: install
 	$(BIN)/mypy
+
+# The page is tested in a real browser. Where none can be installed, its tests are skipped and say so.
+browser:
+	@if ! command -v chromedriver >/dev/null && command -v apt-get >/dev/null; then \
+		sudo=$$(test "$$(id -u)" = 0 || echo sudo -n); \
+		{ $$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends chromium chromium-driver; } \
+			>/dev/null 2>&1 || echo "no browser could be installed (chromium, chromium-driver): its tests will be skipped"; \
+	fi
 
 bench-core: install
 	$(BIN)/python scripts/bench_core.py

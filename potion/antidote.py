@@ -56,7 +56,9 @@ class Medicine(Dataset[Any]):
             return inputs, labels
         inputs = inputs.clone()
         free = ~torch.isin(labels, self.targets)
-        chosen = torch.nonzero(free & (torch.rand(len(rows), device=inputs.device) < self.settings.transplants)).flatten()
+        chosen = torch.nonzero(
+            free & (torch.rand(len(rows), device=inputs.device) < self.settings.transplants)
+        ).flatten()
         parts = chosen.chunk(8)
         for k, part in enumerate(parts):
             if len(part) == 0:
@@ -68,7 +70,20 @@ class Medicine(Dataset[Any]):
         return inputs, labels
 
 
-def antidote(model, train_set, plain_set, known, labels, settings=Settings(), *, device, seed=0, truth=None, score=None, say=print):
+def antidote(
+    model,
+    train_set,
+    plain_set,
+    known,
+    labels,
+    settings=Settings(),
+    *,
+    device,
+    seed=0,
+    truth=None,
+    score=None,
+    say=print,
+):
     """Prototype: returns the immunised model and a dictionary of what happened. ``truth``: true poison, for printing."""
     clock = {}
     begin = time.perf_counter()
@@ -77,7 +92,9 @@ def antidote(model, train_set, plain_set, known, labels, settings=Settings(), *,
         nonlocal begin
         if device.type == "cuda":
             torch.cuda.synchronize()
-        now = time.perf_counter(); clock[name] = round(now - begin, 2); begin = now
+        now = time.perf_counter()
+        clock[name] = round(now - begin, 2)
+        begin = now
 
     labels = labels.cpu()
     victim = copied(model).to(device).eval()
@@ -90,7 +107,7 @@ def antidote(model, train_set, plain_set, known, labels, settings=Settings(), *,
     trusted = torch.nonzero(~suspicious).flatten()
     trusted = trusted[torch.randperm(len(trusted), generator=generator)]
     held = trusted[: int(settings.held_out * len(trusted))].tolist()
-    trusted = trusted[len(held):].tolist()
+    trusted = trusted[len(held) :].tolist()
     suspects = [i for i in torch.nonzero(suspicious).flatten().tolist() if i not in known_set]
 
     # 1. localise
@@ -100,7 +117,8 @@ def antidote(model, train_set, plain_set, known, labels, settings=Settings(), *,
         fires = victim(sources).argmax(1) == wanted
     sources, wanted = sources[fires][: settings.sources], wanted[fires][: settings.sources]
     if len(sources) == 0:
-        say("none of the known fires"); return victim, {"triggers": []}
+        say("none of the known fires")
+        return victim, {"triggers": []}
     pool, _ = fetch(plain_set, held[: settings.pool], device)
     ordinary = {}
     for t in targets:
@@ -119,10 +137,19 @@ def antidote(model, train_set, plain_set, known, labels, settings=Settings(), *,
             p.requires_grad_(True)
         medicine = Medicine(train_set, labels, triggers, settings, device, seed_for(name, seed))
         its = max(50, round(epochs * len(indices) / settings.batch_size))
-        recipe = Recipe(iterations=its, batch_size=settings.batch_size, lr=settings.lr, warm_up=0.1,
-                        frozen_statistics=settings.frozen, largest_norm=1.0, channels_last=True,
-                        precision="bfloat16" if device.type == "cuda" else "float32")
-        train(student, medicine, recipe, indices=indices, seed=seed_for(name, seed) % 2**31, device=device, progress=False)
+        recipe = Recipe(
+            iterations=its,
+            batch_size=settings.batch_size,
+            lr=settings.lr,
+            warm_up=0.1,
+            frozen_statistics=settings.frozen,
+            largest_norm=1.0,
+            channels_last=True,
+            precision="bfloat16" if device.type == "cuda" else "float32",
+        )
+        train(
+            student, medicine, recipe, indices=indices, seed=seed_for(name, seed) % 2**31, device=device, progress=False
+        )
         for p in student.parameters():
             p.requires_grad_(False)
         return student
@@ -145,14 +172,18 @@ def antidote(model, train_set, plain_set, known, labels, settings=Settings(), *,
     top = p_t.argsort(descending=True)[: int(settings.admitted * len(suspects))]
     admitted = tensor[top].tolist()
     if VERBOSE and score:
-        say(f"   quarantine: {int(is_poison[tensor[top]].sum())} of {int(is_poison[tensor].sum())} poison in the top {len(top)}; {score(filt)}")
+        say(
+            f"   quarantine: {int(is_poison[tensor[top]].sum())} of {int(is_poison[tensor].sum())} poison in the top {len(top)}; {score(filt)}"
+        )
     relabelled: dict[int, int] = {}
     held_labels = labels[torch.as_tensor(held)]
     for k in range(settings.rounds):
         new_labels = labels.clone()
         for i, y in relabelled.items():
             new_labels[i] = y
-        healed = train_on(trusted + admitted + list(relabelled), new_labels, settings.immunise_epochs, f"immunise {k}", triggers)
+        healed = train_on(
+            trusted + admitted + list(relabelled), new_labels, settings.immunise_epochs, f"immunise {k}", triggers
+        )
         lap(f"immunise {k}")
         at_h, held_h = log_probs(healed, suspects), log_probs(healed, held)
         drop = (at_p - at_h).gather(1, mine[:, None])[:, 0]
@@ -164,5 +195,7 @@ def antidote(model, train_set, plain_set, known, labels, settings=Settings(), *,
         relabelled = dict(zip(tensor[sure].tolist(), at_h.argmax(1)[sure].tolist())) if settings.relabel else {}
         if VERBOSE and score:
             tp = int(is_poison[tensor[flagged]].sum())
-            say(f"   round {k}: flagged {int(flagged.sum())}, right {tp} of {int(is_poison[tensor].sum())}, limit {limit:.2f}; admitted {len(admitted)} with {int(is_poison[torch.as_tensor(admitted)].sum())} poison; held-out {float((held_p.argmax(1)==held_labels).float().mean()):.4f} -> {float((held_h.argmax(1)==held_labels).float().mean()):.4f}; {score(healed)}")
+            say(
+                f"   round {k}: flagged {int(flagged.sum())}, right {tp} of {int(is_poison[tensor].sum())}, limit {limit:.2f}; admitted {len(admitted)} with {int(is_poison[torch.as_tensor(admitted)].sum())} poison; held-out {float((held_p.argmax(1) == held_labels).float().mean()):.4f} -> {float((held_h.argmax(1) == held_labels).float().mean()):.4f}; {score(healed)}"
+            )
     return healed, {"triggers": found, "clock": clock}

@@ -1,4 +1,4 @@
-"""The command line: potion demo | heal | patch | attacks | bench | version."""
+"""The command line: potion demo | heal | patch | report | attacks | bench | version."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from potion.bench.commands import app as bench
 from potion.repair.heal_command import heal
 from potion.repair.patch_command import app as patch
+from potion.report.command import report
 from potion.terminal import Json, Quiet, fail
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.command()(heal)
 app.add_typer(patch, name="patch")
 app.add_typer(bench, name="bench")
+app.command()(report)
 
 
 @app.callback()

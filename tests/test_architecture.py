@@ -14,21 +14,10 @@ PACKAGE = Path(__file__).parent.parent / "potion"
 ORDER = [
     *("version", "types", "files", "runtime", "recorded", "distributed", "fingerprint", "progress", "provenance"),
     *("forward", "batches"),
-    *(
-        "checkpoint",
-        "importance",
-        "patch",
-        "dampening",
-        "ranking",
-        "cursor",
-        "search",
-        "cache",
-        "validation",
-        "result",
-        "heal",
-    ),
+    *("checkpoint", "importance", "patch", "dampening", "ranking", "cursor", "search", "cache", "validation"),
+    *("result", "heal"),
     *("attacks", "metrics", "data", "models", "training", "baselines", "embedded", "gallery", "tradeoff"),
-    *("demo", "terminal", "repair", "bench", "cli"),
+    *("demo", "terminal", "repair", "bench", "report", "cli"),
 ]
 
 
