@@ -1,201 +1,332 @@
-"""Antidote: localise the trigger in the known poison, then teach the model the truth about it."""
+"""Antidote: find the trigger in the known poison, find the poison that nobody found, teach the model the truth about both.
+
+The known poison names the attacker's labels, so every sample with another label is clean and rightly labelled: *trusted*.
+
+1. *Localise* the trigger in the known samples that fire: the smallest thing in them that makes the model obey on trusted
+   images (:mod:`potion.localise`).
+2. *Quarantine* all samples with an attacker's label. A copy of the model is fine-tuned on trusted samples alone, some with a
+   transplanted trigger and their true label. Under it, undiscovered poison falls out of place among the samples that share
+   its label; what does is named by its true class, and tells more about the trigger.
+3. *Immunise* the model on trusted samples, the quarantined ones that look like their label, the corrected poison, and
+   transplants. The immunised model tells poison from the rest better than the quarantine did: look again, and once more.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from potion.batches import Batch, DatasetBatches, fetch
-from potion.runtime import copied, forked_rng, generator_for, seed_for
-from potion.training import Recipe, train
-from potion.trigger import Search, Trigger, localise
+from potion.batches import DatasetBatches, fetch
+from potion.forward import logits
+from potion.localise import Search, Surroundings, localise
+from potion.medicine import Medicine, taught
+from potion.runtime import generator_for, seed_for
+from potion.trigger import DOMAINS, Trigger
+from potion.types import Status
 
-VERBOSE = True
+__all__ = ["Antidote", "NothingFound", "Treatment", "treat"]
+
+STRONG: Final = 0.15
+"""A trigger of this strength is one: ordinary samples were never seen above 0.12 (docs/antidote.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Antidote:
+    """Settings, the same for every attack: how long to teach, and how much of it is medicine.
+
+    ``epochs`` are passes over the training set, of the quarantine and of each of the ``rounds`` of immunising;
+    ``transplants`` is the share of images that get the trigger; ``admitted`` that of the quarantined samples that the
+    first round takes back; ``held_out`` that of the trusted samples which are kept for judging.
+    """
+
     sources: int = 16
-    pool: int = 2048
+    more: int = 4
+    pool: int = 1024
     held_out: float = 0.1
     transplants: float = 0.2
-    quarantine_epochs: float = 1.5
-    immunise_epochs: float = 4.0
     admitted: float = 0.6
-    lr: float = 0.01
-    batch_size: int = 512
-    frozen: bool = True
-    search: Search = field(default_factory=Search)
+    quarantine_epochs: float = 1.5
+    epochs: float = 4.0
     rounds: int = 2
-    relabel: bool = True
-    moved: bool = True
-    quantile: float = 0.995
+    lr: float = 0.01
+    search: Search = field(default_factory=Search)
 
 
-class Medicine(Dataset[Any]):
-    """The training set with ``labels`` that are trusted, and a transplanted trigger on a share of other classes' images."""
-
-    def __init__(self, data, labels, triggers, settings, device, seed):
-        self.data, self.labels, self.triggers, self.settings, self.device = data, labels, triggers, settings, device
-        self.targets = torch.tensor(sorted({t.target for t in triggers}), device=device)
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def __len__(self):
-        return len(self.data)
-
-    def get_batch(self, rows: Tensor) -> Batch:
-        inputs, _ = fetch(self.data, rows.tolist(), self.device)
-        labels = self.labels[rows].to(inputs.device)
-        if not self.triggers:
-            return inputs, labels
-        inputs = inputs.clone()
-        free = ~torch.isin(labels, self.targets)
-        chosen = torch.nonzero(
-            free & (torch.rand(len(rows), device=inputs.device) < self.settings.transplants)
-        ).flatten()
-        parts = chosen.chunk(8)
-        for k, part in enumerate(parts):
-            if len(part) == 0:
-                continue
-            trigger = self.triggers[int(torch.randint(len(self.triggers), (), generator=self.generator))]
-            if self.settings.moved and k % 2:
-                trigger = trigger.moved(self.generator)
-            inputs[part] = trigger.onto(inputs[part])
-        return inputs, labels
+class NothingFound(Exception):  # noqa: N818 (nothing went wrong)
+    """There is no sign of a trigger; the message says why."""
 
 
-def antidote(
-    model,
-    train_set,
-    plain_set,
-    known,
-    labels,
-    settings=Settings(),
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Treatment:
+    """What the antidote found and did.
+
+    ``triggers`` are the localised ones, strongest first. The rest are fractions before and after, on held-out trusted
+    images: ``obeys`` with a transplanted trigger, ``trusted`` accuracy without. ``corrected`` are the quarantined samples
+    that were found to be poison, with the class that they belong to; ``known`` is the share of the known ones that obeyed.
+    """
+
+    triggers: list[Trigger]
+    known: float
+    obeys: tuple[float, float]
+    trusted: tuple[float, float]
+    corrected: dict[int, int]
+
+    @property
+    def localised(self) -> bool:
+        """Whether a trigger was found that is clearly one."""
+        return bool(self.triggers) and self.triggers[0].strength >= STRONG
+
+    def judged(self, rho: float, allowed: float) -> tuple[Status, list[str]]:
+        """Whether it worked: at most ``rho`` of the trigger's power left, at most ``allowed`` points of accuracy lost."""
+        notes = [] if self.localised else ["no small trigger could be localised in the known samples"]
+        if self.obeys[1] > rho * self.obeys[0]:
+            return Status.EXHAUSTED, [*notes, f"the transplanted trigger still works on {self.obeys[1]:.1%} of images"]
+        if 100 * (self.trusted[0] - self.trusted[1]) > allowed:
+            return Status.GUARDED, [*notes, f"accuracy on trusted samples fell to {self.trusted[1]:.1%}"]
+        return Status.HEALED, notes
+
+    def told(self) -> str:
+        """What was done, in one sentence."""
+        where = f"{self.triggers[0].size} {self.triggers[0].domain}" if self.triggers else "nothing small"
+        return (
+            f"the trigger was found in {where}; on held-out images it works in {self.obeys[1]:.1%} of cases, not "
+            f"{self.obeys[0]:.1%}; {len(self.corrected)} more poisoned samples were found; accuracy on trusted samples went "
+            f"from {self.trusted[0]:.1%} to {self.trusted[1]:.1%}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without the images, ready for JSON."""
+        return {
+            "localised": self.localised,
+            "triggers": [trigger.to_dict() for trigger in self.triggers],
+            "obeys": list(self.obeys),
+            "trusted": list(self.trusted),
+            "corrected": {str(index): label for index, label in self.corrected.items()},
+        }
+
+
+def treat(
+    victim: nn.Module,
+    train_set: Dataset[Any],
+    plain_set: Dataset[Any],
+    labels: Tensor,
+    known: Sequence[int],
+    settings: Antidote,
     *,
-    device,
-    seed=0,
-    truth=None,
-    score=None,
-    say=print,
-):
-    """Prototype: returns the immunised model and a dictionary of what happened. ``truth``: true poison, for printing."""
-    clock = {}
-    begin = time.perf_counter()
+    device: torch.device,
+    batch_size: int,
+    seed: int,
+    progress: bool,
+) -> tuple[nn.Module, Treatment]:
+    """The immunised model; ``victim`` must be on the device, in eval mode and frozen. Raises :class:`NothingFound`."""
+    ward = _Ward(victim, train_set, plain_set, labels, known, settings, device, batch_size, seed, progress)
+    triggers = ward.localised(known, settings.sources)
+    filtered = ward.taught(ward.trusted, {}, triggers, settings.quarantine_epochs, "quarantine")
+    margins, guesses = ward.margins(filtered, ward.quarantined)
+    outside = out_of_place(margins, ward.claims(ward.quarantined))
+    _expect_poison(ward, filtered, margins, known, triggers)
+    corrected = ward.corrections(outside & ward.obeying, guesses)
+    if len(known) < settings.more:
+        lowest = [index for index in ward.by(margins) if index in corrected]
+        triggers += ward.localised(lowest, settings.more, domains={trigger.domain for trigger in triggers})
+    triggers = _useful(triggers)
+    admitted = ward.by(-margins)[: round(settings.admitted * len(margins))]
+    admitted = [index for index in admitted if index not in corrected]
+    for number in range(settings.rounds):
+        samples = [*ward.trusted, *admitted, *corrected]
+        healed = ward.taught(samples, corrected, triggers, settings.epochs, f"round {number}")
+        poison, right, guesses = ward.verdict(healed)
+        corrected = ward.corrections(poison, guesses)
+        admitted = ward.named(right)
+    return healed, Treatment(
+        triggers=triggers,
+        known=ward.obedience(known),
+        obeys=(ward.obeys(victim, triggers), ward.obeys(healed, triggers)),
+        trusted=(ward.accuracy(victim), ward.accuracy(healed)),
+        corrected=corrected,
+    )
 
-    def lap(name):
-        nonlocal begin
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        now = time.perf_counter()
-        clock[name] = round(now - begin, 2)
-        begin = now
 
-    labels = labels.cpu()
-    victim = copied(model).to(device).eval()
-    for p in victim.parameters():
-        p.requires_grad_(False)
-    known_set = set(known)
-    generator = generator_for("antidote", seed)
-    targets = sorted({int(labels[i]) for i in known})
-    suspicious = torch.isin(labels, torch.tensor(targets))
-    trusted = torch.nonzero(~suspicious).flatten()
-    trusted = trusted[torch.randperm(len(trusted), generator=generator)]
-    held = trusted[: int(settings.held_out * len(trusted))].tolist()
-    trusted = trusted[len(held) :].tolist()
-    suspects = [i for i in torch.nonzero(suspicious).flatten().tolist() if i not in known_set]
+def out_of_place(margins: Tensor, labels: Tensor) -> Tensor:
+    """Which samples lie farther below the middle of those with their label than any but 1 % lie above it.
 
-    # 1. localise
-    sources, _ = fetch(plain_set, list(known)[: 4 * settings.sources], device)
-    with torch.no_grad():
-        wanted = labels[list(known)[: 4 * settings.sources]].to(device)
-        fires = victim(sources).argmax(1) == wanted
-    sources, wanted = sources[fires][: settings.sources], wanted[fires][: settings.sources]
-    if len(sources) == 0:
-        say("none of the known fires")
-        return victim, {"triggers": []}
-    pool, _ = fetch(plain_set, held[: settings.pool], device)
-    ordinary = {}
-    for t in targets:
-        mine = [i for i in suspects if int(labels[i]) == t]
-        ordinary[t] = fetch(plain_set, mine[:512], device)[0]
-    found = localise(victim, sources, wanted.tolist(), pool, ordinary, settings.search, seed=seed)
-    lap("localise")
-    if VERBOSE:
-        for t in found[:4]:
-            say(f"   {t.domain} size {t.size}/{t.mask.numel()} success {t.success:.2f} control {t.control:.2f}")
-    triggers = [t for t in found if t.gain >= 0.5 * max(f.gain for f in found)]
+    Clean samples spread to both sides alike, and poison is below; as long as it is less than half, the middle is clean.
+    """
+    flags = torch.zeros(len(margins), dtype=torch.bool)
+    for label in labels.unique():
+        mine = labels == label
+        middle, high = margins[mine].quantile(torch.tensor([0.5, 0.99], dtype=margins.dtype))
+        flags[mine] = margins[mine] < 2 * middle - high
+    return flags
 
-    def train_on(indices, labels, epochs, name, triggers):
-        student = copied(victim)
-        for p in student.parameters():
-            p.requires_grad_(True)
-        medicine = Medicine(train_set, labels, triggers, settings, device, seed_for(name, seed))
-        its = max(50, round(epochs * len(indices) / settings.batch_size))
-        recipe = Recipe(
-            iterations=its,
-            batch_size=settings.batch_size,
-            lr=settings.lr,
-            warm_up=0.1,
-            frozen_statistics=settings.frozen,
-            largest_norm=1.0,
-            channels_last=True,
-            precision="bfloat16" if device.type == "cuda" else "float32",
+
+def _expect_poison(
+    ward: _Ward, filtered: nn.Module, margins: Tensor, known: Sequence[int], triggers: Sequence[Trigger]
+) -> None:
+    """Stop where the known samples look like all others with their label and hold nothing that works on other images."""
+    if triggers and triggers[0].strength >= STRONG:
+        return
+    theirs, _ = ward.margins(filtered, known)
+    together = torch.cat([margins, theirs])
+    outside = out_of_place(together, torch.cat([ward.claims(ward.quarantined), ward.claims(known)]))[-len(known) :]
+    if 2 * int(outside.sum()) < len(known):
+        raise NothingFound(
+            "no trigger was found: the known samples look like the others with their label, and no small part of them "
+            "makes the model say it of other images"
         )
-        train(
-            student, medicine, recipe, indices=indices, seed=seed_for(name, seed) % 2**31, device=device, progress=False
+
+
+def _useful(triggers: Sequence[Trigger]) -> list[Trigger]:
+    """The triggers that do at least half of what the strongest one does, strongest first."""
+    ordered = sorted(triggers, key=lambda trigger: -trigger.strength)
+    return [trigger for trigger in ordered if trigger.gain > 0 and 2 * trigger.strength >= ordered[0].strength]
+
+
+class _Ward:
+    """The patient, its data sorted into trusted, held out and quarantined, and what is asked of them again and again."""
+
+    def __init__(
+        self,
+        victim: nn.Module,
+        train_set: Dataset[Any],
+        plain_set: Dataset[Any],
+        labels: Tensor,
+        known: Sequence[int],
+        settings: Antidote,
+        device: torch.device,
+        batch_size: int,
+        seed: int,
+        progress: bool,
+    ) -> None:
+        self.victim, self.train_set, self.plain_set, self.labels = victim, train_set, plain_set, labels
+        self.settings, self.device, self.batch_size = settings, device, batch_size
+        self.seed, self.progress = seed, progress
+        claimed = torch.isin(labels, labels[list(known)])
+        order = torch.randperm(len(labels), generator=generator_for("antidote", seed))
+        trusted = order[~claimed[order]].tolist()
+        if len(set(labels[trusted].tolist())) < 2:
+            raise NothingFound(
+                "the known poison claims all labels but one or none, so no samples are left that can be trusted"
+            )
+        judged = max(1, round(settings.held_out * len(trusted)))
+        self.held_out, self.trusted = trusted[:judged], trusted[judged:]
+        aside = set(known)
+        self.quarantined = [index for index in torch.nonzero(claimed).flatten().tolist() if index not in aside]
+        before, guesses = self.margins(victim, self.quarantined)
+        self.obeying = guesses == self.claims(self.quarantined)
+        self._before, self._held_before = before, self.margins(victim, self.held_out)[0]
+        self._pool = fetch(plain_set, self.held_out[: settings.pool], device)[0]
+
+    def claims(self, indices: Sequence[int]) -> Tensor:
+        """The labels that samples have in the data."""
+        return self.labels[list(indices)]
+
+    def by(self, values: Tensor) -> list[int]:
+        """The quarantined samples, from the lowest value up."""
+        return self.named(values.argsort())
+
+    def named(self, rows: Tensor) -> list[int]:
+        """Rows or a mask of the quarantined samples as indices into the training set."""
+        return torch.tensor(self.quarantined)[rows].tolist()
+
+    def corrections(self, poison: Tensor, guesses: Tensor) -> dict[int, int]:
+        """What belongs on samples whose label is wrong; those for which the guess is their label stay as they are."""
+        wrong = poison & (guesses != self.claims(self.quarantined))
+        return dict(zip(self.named(wrong), guesses[wrong].tolist(), strict=True))
+
+    def localised(self, indices: Sequence[int], count: int, domains: Collection[str] = ()) -> list[Trigger]:
+        """The triggers in the first ``count`` samples that fire, strongest first; in all domains or in some."""
+        tried = list(indices)[: 4 * count]
+        if not tried:
+            return []
+        _, guesses = self.margins(self.victim, tried)
+        firing = [index for index, guess in zip(tried, guesses.tolist(), strict=True) if guess == self.labels[index]]
+        firing = firing[:count]
+        if not firing:
+            return []
+        sources, labels = fetch(self.plain_set, firing, self.device)
+        around = Surroundings(
+            trusted=self._pool, ordinary={label: self._ordinary(label) for label in set(labels.tolist())}
         )
-        for p in student.parameters():
-            p.requires_grad_(False)
-        return student
+        found = localise(
+            self.victim,
+            sources,
+            labels.tolist(),
+            around,
+            self.settings.search,
+            seed=seed_for("masks", self.seed),
+            domains=domains or tuple(DOMAINS),
+        )
+        return sorted(found, key=lambda trigger: -trigger.strength)
+
+    def _ordinary(self, label: int) -> Tensor:
+        mine = [index for index in self.quarantined if self.labels[index] == label]
+        return fetch(self.plain_set, mine[: self.settings.pool] or self.held_out[: self.settings.pool], self.device)[0]
+
+    def taught(
+        self, indices: list[int], corrected: dict[int, int], triggers: list[Trigger], epochs: float, purpose: str
+    ) -> nn.Module:
+        """A copy of the patient that has been told the truth."""
+        seed = seed_for(purpose, self.seed) % 2**31
+        medicine = Medicine(
+            self.train_set, corrected, triggers, self.device, share=self.settings.transplants, seed=seed
+        )
+        return taught(
+            self.victim,
+            medicine,
+            indices,
+            epochs=epochs,
+            batch_size=self.batch_size,
+            lr=self.settings.lr,
+            seed=seed,
+            progress=self.progress,
+        )
 
     @torch.no_grad()
-    def log_probs(m, indices):
-        out = [m(x).float().log_softmax(1) for x, _ in DatasetBatches(plain_set, indices, 1024, device=device)]
-        return torch.cat(out).cpu()
+    def margins(self, model: nn.Module, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """By how much samples' own labels beat all others (logits), and the classes that they are given."""
+        margins, guesses = [], []
+        for inputs, labels in DatasetBatches(self.plain_set, indices, 2 * self.batch_size, device=self.device):
+            outputs = logits(model, inputs).double()
+            own = labels.to(outputs.device)[:, None]
+            others = outputs.scatter(1, own, -torch.inf).max(1).values
+            margins.append((outputs.gather(1, own)[:, 0] - others).cpu())
+            guesses.append(outputs.argmax(1).cpu())
+        return torch.cat(margins), torch.cat(guesses)
 
-    tensor = torch.as_tensor(suspects)
-    mine = labels[tensor]
-    is_poison = torch.zeros(len(labels), dtype=torch.bool)
-    if truth is not None:
-        is_poison[torch.as_tensor(sorted(truth))] = True
-    at_p, held_p = log_probs(victim, suspects), log_probs(victim, held)
-    # 2. quarantine
-    filt = train_on(trusted, labels, settings.quarantine_epochs, "quarantine", triggers)
-    lap("quarantine")
-    p_t = log_probs(filt, suspects).gather(1, mine[:, None])[:, 0]
-    top = p_t.argsort(descending=True)[: int(settings.admitted * len(suspects))]
-    admitted = tensor[top].tolist()
-    if VERBOSE and score:
-        say(
-            f"   quarantine: {int(is_poison[tensor[top]].sum())} of {int(is_poison[tensor].sum())} poison in the top {len(top)}; {score(filt)}"
-        )
-    relabelled: dict[int, int] = {}
-    held_labels = labels[torch.as_tensor(held)]
-    for k in range(settings.rounds):
-        new_labels = labels.clone()
-        for i, y in relabelled.items():
-            new_labels[i] = y
-        healed = train_on(
-            trusted + admitted + list(relabelled), new_labels, settings.immunise_epochs, f"immunise {k}", triggers
-        )
-        lap(f"immunise {k}")
-        at_h, held_h = log_probs(healed, suspects), log_probs(healed, held)
-        drop = (at_p - at_h).gather(1, mine[:, None])[:, 0]
-        null = (held_p - held_h).gather(1, held_labels[:, None])[:, 0]
-        limit = torch.quantile(null, settings.quantile)
-        flagged = (drop > limit) & (at_h.argmax(1) != mine) & (at_p.argmax(1) == mine)
-        admitted = tensor[~flagged & (at_h.argmax(1) == mine)].tolist()
-        sure = flagged & (at_h.max(1).values.exp() > 0.5)
-        relabelled = dict(zip(tensor[sure].tolist(), at_h.argmax(1)[sure].tolist())) if settings.relabel else {}
-        if VERBOSE and score:
-            tp = int(is_poison[tensor[flagged]].sum())
-            say(
-                f"   round {k}: flagged {int(flagged.sum())}, right {tp} of {int(is_poison[tensor].sum())}, limit {limit:.2f}; admitted {len(admitted)} with {int(is_poison[torch.as_tensor(admitted)].sum())} poison; held-out {float((held_p.argmax(1) == held_labels).float().mean()):.4f} -> {float((held_h.argmax(1) == held_labels).float().mean()):.4f}; {score(healed)}"
-            )
-    return healed, {"triggers": found, "clock": clock}
+    def verdict(self, healed: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the quarantined samples: which are poison, which belong to their label, and the classes they are given.
+
+        Poison obeyed before, does not now, and fell farther than 99.5 % of held-out trusted samples did.
+        """
+        margins, guesses = self.margins(healed, self.quarantined)
+        held, _ = self.margins(healed, self.held_out)
+        limit = (self._held_before - held).quantile(0.995)
+        own = self.claims(self.quarantined)
+        poison = self.obeying & (guesses != own) & (self._before - margins > limit)
+        return poison, ~poison & (guesses == own), guesses
+
+    def obedience(self, indices: Sequence[int]) -> float:
+        """How many samples the patient gives the label in the data."""
+        _, guesses = self.margins(self.victim, indices)
+        return float((guesses == self.claims(indices)).float().mean())
+
+    def accuracy(self, model: nn.Module) -> float:
+        """On held-out trusted samples."""
+        _, guesses = self.margins(model, self.held_out)
+        return float((guesses == self.claims(self.held_out)).float().mean())
+
+    @torch.no_grad()
+    def obeys(self, model: nn.Module, triggers: Sequence[Trigger]) -> float:
+        """How often held-out trusted images with a transplanted trigger get its target."""
+        hits = [
+            (logits(model, trigger.onto(some)).argmax(1) == trigger.target).float().mean()
+            for trigger in triggers
+            for some in self._pool[:256].split(self.batch_size)
+        ]
+        return float(torch.stack(hits).mean()) if hits else 0.0

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default
 
 from potion.runtime import reseed, seed_for
 
-__all__ = ["Batch", "DatasetBatches", "TwoStage", "fetch", "shuffled", "stream"]
+__all__ = ["Batch", "DatasetBatches", "TwoStage", "fetch", "labels_of", "shuffled", "stream"]
 
 Batch = tuple[Tensor, Tensor]
 Device = torch.device | str | None
@@ -111,6 +111,18 @@ def stream(
 def fetch(dataset: Dataset[Any], indices: Sequence[int], device: Device = None) -> Batch:
     """The samples ``indices`` of ``dataset`` as one ``(inputs, labels)`` batch."""
     return _finish(dataset, _load(dataset, indices), indices, device)
+
+
+def labels_of(dataset: Dataset[Any], batch_size: int = 1024) -> Tensor:
+    """All labels of a dataset, on the CPU; where it does not keep them at hand, every sample is read once."""
+    count = len(dataset)  # type: ignore[arg-type]
+    rows = range(count)
+    inner, indices = _unwrapped(dataset, rows)
+    labels = inner.tensors[1] if isinstance(inner, TensorDataset) else getattr(inner, "labels", None)
+    if isinstance(inner, TwoStage | TensorDataset) and isinstance(labels, Tensor):
+        return labels.cpu().long()[torch.as_tensor(indices)]
+    chunks = [rows[begin : begin + batch_size] for begin in rows[::batch_size]]
+    return torch.cat([fetch(dataset, list(chunk))[1].cpu() for chunk in chunks])
 
 
 def shuffled(dataset: Dataset[Any], indices: Sequence[int], generator: torch.Generator) -> list[int]:

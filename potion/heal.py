@@ -1,63 +1,47 @@
-"""heal(): the one door in front of importances, dampening and search."""
+"""heal(): the one door in front of dampening and antidote."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import Dataset
 
-from potion import search as ptn
-from potion.batches import Batch, DatasetBatches, shuffled
-from potion.cache import cached, content_key
+from potion.antidote import Antidote, NothingFound, Treatment, treat
+from potion.batches import DatasetBatches, labels_of, shuffled
 from potion.dampening import dampen
-from potion.distributed import (
-    agreed,
-    check_parallelism,
-    failed_together,
-    is_sharded,
-    local,
-    refreshed,
-    summed,
-    summed_number,
-    world,
-)
+from potion.distributed import check_parallelism, is_sharded, world
 from potion.files import writable_folder
-from potion.forward import logits, placement
-from potion.importance import KINDS, averaged, summed_importances
+from potion.forward import placement
+from potion.importance import KINDS
+from potion.neutralise import Found, Neutralisation
 from potion.patch import Patch
 from potion.progress import Progress
-from potion.recorded import recorded
 from potion.result import HealResult
-from potion.runtime import (
-    Precision,
-    best_device,
-    copied,
-    forked_rng,
-    generator_for,
-    plain_arithmetic,
-    set_fastest_layout,
-    synchronize,
-)
-from potion.search import PTN, Outcome
-from potion.types import Importances, Status
-from potion.validation import check_labels, check_logits, check_weights, known_device, known_indices, whole_number
+from potion.runtime import Clock, Precision, copied, forked_rng, generator_for, plain_arithmetic
+from potion.search import PTN
+from potion.types import Status
+from potion.validation import check_weights, known_indices, whole_number
 from potion.version import __version__
+from potion.working import lent, working_copy
 
 __all__ = ["METHODS", "heal"]
 
-METHODS: Final = KINDS
+METHODS: Final = (*KINDS, "antidote")
 Retain = Literal["rest", "all"]
 DEFAULT_SEARCH: Final = PTN()
+DEFAULT_ANTIDOTE: Final = Antidote()
 ENOUGH_SHARE, ENOUGH_BATCHES = 0.3, 24
 """So much of the training set is enough for its importances, the larger of both: results/retain-share, docs/speed.md."""
+WATCHED: Final = 2048
+"""So many trusted samples are watched for damage."""
+ALLOWED: Final = 2.0
+"""So many points of trusted accuracy may a repair cost that was not asked for: XLF in the antidote's place, and itself."""
 
 
 def heal(
@@ -79,17 +63,20 @@ def heal(
     precision: Precision | None = None,
     cache: str | os.PathLike[str] | None = None,
     workers: int = 0,
+    antidote: Antidote = DEFAULT_ANTIDOTE,
 ) -> HealResult:
     """Take a backdoor out of a trained classifier, given some of the poisoned training samples.
 
-    Importances of the known poison and of the training set are compared weight by weight; weights that matter far more to
-    the poison are dampened, just so many that the known poison stops working (PTN search).
+    The paper's methods compare importances of the known poison and of the training set weight by weight; weights that
+    matter far more to the poison are dampened, just so many that the known poison stops working (PTN search). The antidote
+    finds the trigger in the known poison and teaches the model the truth about it (:mod:`potion.antidote`).
 
     :param model: any ``nn.Module`` that returns logits (N, K). It is never modified.
     :param train_set: map-style dataset of ``(input, int label)``, still contaminated, with the poisoned labels. Where it
         augments, importances see the augmented samples (FACTS 8), drawn from ``seed``.
     :param known_poison: indices into ``train_set`` of the poison that was found, at least one.
-    :param method: ``"xlf"`` (the paper's), ``"lf"`` or ``"ssd"``.
+    :param method: ``"xlf"`` (the paper's), ``"lf"``, ``"ssd"`` or ``"antidote"``, for images (C, H, W). Where an antidote
+        does not work, XLF is tried in its place, guarded, and the result says so.
     :param search: the settings of the search.
     :param batch_size: samples a batch; importances depend on it (FACTS 7), the published ones used 512.
     :param device: where to compute; by itself CUDA, MPS or the CPU. A model spread over several devices stays there.
@@ -107,6 +94,7 @@ def heal(
         default as torch is set up, which on a GPU means TF32 convolutions. The search always runs as torch is set up.
     :param cache: a folder in which importances of the training set are kept and found again, by content.
     :param workers: processes that load samples, for datasets that decode files.
+    :param antidote: the settings of the antidote.
 
     Under ``torch.distributed`` (``torchrun``) the processes share the work, and all get the answer of one: each has the
     whole model and computes importances of its share of the batches, or, where the model is sharded (FSDP2), holds its
@@ -122,15 +110,28 @@ def heal(
     known = known_indices(known_poison, count)
     if cache is not None:
         writable_folder(cache)
+    plain_set = train_set if unaugmented is None else unaugmented
+    notes: list[str] = []
+    if method == "antidote":
+        with plain_arithmetic():
+            result = _immunised(
+                model, train_set, plain_set, known, antidote, search, batch_size=batch_size, device=device, seed=seed,
+                progress=progress,
+            )  # fmt: skip
+        if result.status in (Status.HEALED, Status.NOT_FOUND):
+            return result
+        notes = [*result.notes, "XLF + PTN was tried in its place"]
+        method, search = "xlf", replace(search, guard=ALLOWED if search.guard is None else search.guard)
     me = world()
-    with plain_arithmetic(), Progress(progress and me.rank == 0) as bars, _lent(model) as lent:
-        working = lent if is_sharded(model) else _working_copy(model, device)
-        job = _Job(
+    with plain_arithmetic(), Progress(progress and me.rank == 0) as bars, lent(model) as own:
+        working = own if is_sharded(model) else working_copy(model, device)
+        job = Neutralisation(
             model=working,
             train_set=train_set,
-            plain_set=train_set if unaugmented is None else unaugmented,
+            plain_set=plain_set,
             known=known,
             rest=_rest(train_set, count, known if retain == "rest" else [], seed, retain_share, batch_size),
+            watched=_trusted(train_set, known, seed) if search.guard is not None or search.stop == "trusted" else [],
             read=partial(
                 DatasetBatches, batch_size=batch_size, workers=workers, device=placement(working)[0], seed=seed
             ),
@@ -145,19 +146,7 @@ def heal(
     clock = job.clock
     del job, working  # this copy of the model goes before another one is made
     with clock("patch"):
-        if found.outcome.chosen is None:
-            patch = Patch.between(model, {}, method=method)
-        else:
-            chosen = found.outcome.chosen
-            patch = dampen(model, found.retain, found.forget, chosen.alpha)
-            patch = patch.with_metadata(
-                method=method,
-                s=chosen.s,
-                rho=search.rho,
-                known=len(known),
-                weights=patch.count,
-                versions={"potion": __version__, "torch": torch.__version__},
-            )
+        patch = _dampened(model, found, method, len(known), search)
         repaired = model if is_sharded(model) else copied(model)
         patch.write(repaired)
     return HealResult(
@@ -173,87 +162,78 @@ def heal(
         retain=found.retain,
         forget=found.forget,
         timings=clock.seconds,
+        notes=notes,
     )
 
 
-class _Found(NamedTuple):
-    outcome: Outcome
-    known_accuracy: float
-    retain: Importances
-    forget: Importances
+def _dampened(model: nn.Module, found: Found, method: str, known: int, search: PTN) -> Patch:
+    """What the search chose, as a patch; an empty one where it chose nothing."""
+    chosen = found.outcome.chosen
+    if chosen is None:
+        return Patch.between(model, {}, method=method)
+    patch = dampen(model, found.retain, found.forget, chosen.alpha)
+    return patch.with_metadata(
+        method=method, s=chosen.s, rho=search.rho, known=known, weights=patch.count, **_versions()
+    )
 
 
-@dataclass(kw_only=True)
-class _Job:
-    """Everything from the known poison to the end of the search, on a private copy of the model."""
+def _immunised(
+    model: nn.Module,
+    train_set: Dataset[Any],
+    plain_set: Dataset[Any],
+    known: list[int],
+    settings: Antidote,
+    search: PTN,
+    *,
+    batch_size: int,
+    device: str | torch.device | None,
+    seed: int,
+    progress: bool,
+) -> HealResult:
+    """The antidote, judged on held-out trusted images: the trigger must have lost its power, and they their accuracy not."""
+    if world().size > 1:
+        raise ValueError("the antidote runs in one process; under torchrun use method='xlf'")
+    victim = working_copy(model, device).requires_grad_(False)
+    clock = Clock(placement(victim)[0])
+    treatment: Treatment | None = None
+    status, notes = Status.NOT_FOUND, []
+    patch = Patch.between(model, {}, method="antidote")
+    with clock("antidote"), forked_rng(seed):
+        labels = labels_of(train_set)
+        try:
+            healed, treatment = treat(
+                victim, train_set, plain_set, labels, known, settings, device=clock.device, batch_size=batch_size,
+                seed=seed, progress=progress,
+            )  # fmt: skip
+        except NothingFound as reason:
+            notes = [str(reason)]
+    if treatment is not None:
+        status, notes = treatment.judged(search.rho, ALLOWED if search.guard is None else search.guard)
+    with clock("patch"):
+        if status is Status.HEALED:
+            patch = Patch.towards(model, healed, method="antidote", known=len(known), **_versions())
+        repaired = copied(model)
+        patch.write(repaired)
+    return HealResult(
+        status=status,
+        model=repaired,
+        patch=patch,
+        trace=[],
+        chosen=None,
+        known_accuracy=treatment.known if treatment is not None else 0.0,
+        method="antidote",
+        known=len(known),
+        search=search,
+        retain={},
+        forget={},
+        timings=clock.seconds,
+        notes=notes,
+        treatment=treatment,
+    )
 
-    model: nn.Module
-    train_set: Dataset[Any]
-    plain_set: Dataset[Any]
-    known: list[int]
-    rest: list[int]
-    read: Callable[..., DatasetBatches]
-    part: tuple[int, int]
-    estimator: dict[str, Any]
-    search: PTN
-    seed: int
-    cache: str | os.PathLike[str] | None
-    bars: Progress
 
-    def __post_init__(self) -> None:
-        self.clock = _Clock(placement(self.model)[0])
-
-    def run(self) -> _Found:
-        with self.clock("known poison"), forked_rng(self.seed):
-            classes, obeying = _first_look(self.model, self._poison())
-            before = agreed(obeying / len(self.known), self.clock.device)
-        if before == 0:
-            return _Found(Outcome(status=Status.NOT_LEARNED, trace=[], chosen=None), before, {}, {})
-        with self.clock("retain importances"):
-            retain = self._cached(self.read(self.train_set, self.rest, part=self.part), "training set", classes)
-        with self.clock("forget importances"):
-            forget = self._estimate(self.read(self.train_set, self.known, part=self.part), "known poison", classes)
-        with self.clock("search"), forked_rng(self.seed):
-            look = partial(_hits, self.model, list(self._poison()))
-            hits = look if is_sharded(self.model) else recorded(look, self.clock.device)
-            outcome = ptn.search(
-                self.model,
-                retain,
-                forget,
-                lambda: agreed(float(hits()) / len(self.known), self.clock.device),
-                before=before,
-                share=len(self.known) / len(self.train_set),  # type: ignore[arg-type]
-                settings=self.search,
-            )
-        return _Found(outcome, before, retain, forget)
-
-    def _poison(self) -> DatasetBatches:
-        """The known poison, each time the same; not kept on the device while importances need the room."""
-        return self.read(self.plain_set, self.known, part=(0, 1))
-
-    def _estimate(self, batches: DatasetBatches, what: str, classes: int) -> Importances:
-        with forked_rng(self.seed):
-            shown = self.bars.track(batches, f"importances of the {what}", len(batches))
-            error: ValueError | None = None
-            totals: Importances = {}
-            terms = 0
-            try:
-                totals, terms = summed_importances(self.model, _labels_checked(shown, classes), **self.estimator)
-            except ValueError as caught:
-                error = caught
-            failed_together(error, self.clock.device)
-            if self.part[1] > 1:
-                summed(totals.values())
-                terms = summed_number(terms, self.clock.device)
-            return averaged(self.model, totals, terms, self.estimator["kind"])
-
-    def _cached(self, batches: DatasetBatches, what: str, classes: int) -> Importances:
-        compute = partial(self._estimate, batches, what, classes)
-        if self.cache is None or world().size > 1:  # each process would have to read all of the data for the key
-            return compute()
-        with forked_rng(self.seed):
-            key = content_key(self.model, batches, device=str(self.clock.device), **self.estimator)
-        return cached(self.cache, key, compute, self.model)
+def _versions() -> dict[str, Any]:
+    return {"versions": {"potion": __version__, "torch": torch.__version__}}
 
 
 def _check_settings(
@@ -277,40 +257,6 @@ def _check_settings(
         raise ValueError(f"unaugmented must have the {len(train_set)} samples of train_set, it has {len(unaugmented)}")
 
 
-@contextmanager
-def _lent(model: nn.Module) -> Iterator[nn.Module]:
-    """A model that cannot be copied, to be worked on itself: its pieces and modes come back as they were."""
-    if not is_sharded(model):
-        yield model
-        return
-    modes = [(module, module.training) for module in model.modules()]
-    pieces = {name: local(p).clone() for name, p in model.named_parameters()}
-    try:
-        yield model.eval()
-    finally:
-        for module, mode in modes:
-            module.training = mode
-        refreshed(model)
-        for name, p in model.named_parameters():
-            local(p).copy_(pieces[name])
-        refreshed(model)
-
-
-def _working_copy(model: nn.Module, device: str | torch.device | None) -> nn.Module:
-    """A copy in eval mode on the device asked for; by default where the model is, or a better place than the CPU."""
-    wanted = None if device is None else known_device(device)
-    working = copied(model).eval()
-    places = {p.device for p in model.parameters()}
-    if len(places) > 1:
-        return working
-    if wanted is None:
-        (place,) = places
-        wanted = best_device() if place.type == "cpu" else place
-    working = working.to(wanted)
-    set_fastest_layout(working, wanted)
-    return working
-
-
 def _rest(
     train_set: Dataset[Any], count: int, left_out: Sequence[int], seed: int, share: float | None, batch_size: int
 ) -> list[int]:
@@ -325,46 +271,10 @@ def _rest(
     return samples[: max(least, round(share * len(samples) / batch_size)) * batch_size]
 
 
-@torch.no_grad()
-def _first_look(model: nn.Module, batches: Iterable[Batch]) -> tuple[int, int]:
-    """The number of classes and how many samples get their label, after checking outputs and labels."""
-    hits = 0
-    for inputs, labels in batches:
-        outputs = logits(model, inputs)
-        check_logits(outputs)
-        check_labels(labels, outputs.shape[1])
-        hits += int((outputs.argmax(1) == labels.to(outputs.device)).sum())
-    return outputs.shape[1], hits
-
-
-def _labels_checked(batches: Iterable[Batch], classes: int) -> Iterator[Batch]:
-    """The batches; when all have passed, their labels are checked, which asks the device once and not for each batch."""
-    ends: list[Tensor] = []
-    for inputs, labels in batches:
-        ends.append(torch.stack([labels.min(), labels.max()]))
-        yield inputs, labels
-    if ends:  # a process may have no batch at all
-        check_labels(torch.cat(ends), classes)
-
-
-@torch.no_grad()
-def _hits(model: nn.Module, batches: Sequence[Batch]) -> Tensor:
-    """How many of the samples the model gives the label in the data, which for poison is the attacker's."""
-    guesses = [logits(model, inputs).argmax(1) for inputs, _ in batches]
-    hits = [(guess == labels.to(guess.device)).sum() for guess, (_, labels) in zip(guesses, batches, strict=True)]
-    return torch.stack(hits).sum()
-
-
-class _Clock:
-    """Seconds a phase, read when the device has finished."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        yield
-        synchronize(self.device)
-        self.seconds[phase] = time.perf_counter() - begin
+def _trusted(train_set: Dataset[Any], known: Sequence[int], seed: int) -> list[int]:
+    """Some samples whose label no known poison has: they are clean, and their labels are right."""
+    labels = labels_of(train_set)
+    trusted = torch.nonzero(~torch.isin(labels, labels[list(known)])).flatten()
+    if not len(trusted):
+        raise ValueError("the known poison has every label there is: no samples are left that could be trusted")
+    return trusted[torch.randperm(len(trusted), generator=generator_for("trusted", seed))[:WATCHED]].tolist()

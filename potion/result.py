@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from potion.antidote import Treatment
 from potion.patch import Patch
 from potion.search import PTN
 from potion.types import Importances, Status, Step
@@ -23,6 +24,7 @@ class HealResult:
     taken; ``known_accuracy`` is the fraction of the known poison that obeyed the attacker before. ``retain`` and
     ``forget`` are the importances it all rests on (empty where the search never began), so that any other point of the
     trace is one ``potion.dampen(model, result.retain, result.forget, step.alpha)`` away. ``timings`` are seconds a phase.
+    ``treatment`` is what the antidote found and did; ``notes`` say what else is worth knowing.
     """
 
     status: Status
@@ -37,14 +39,18 @@ class HealResult:
     retain: Importances = field(repr=False)
     forget: Importances = field(repr=False)
     timings: dict[str, float]
+    notes: list[str] = field(default_factory=list)
+    treatment: Treatment | None = field(default=None, repr=False)
 
     def summary(self) -> str:
         """The outcome in one sentence."""
-        return f"{self.method}: {self._explained()}"
+        return " ".join([f"{self.method}: {self._explained()}", *(f"Note: {note}." for note in self.notes)])
 
-    def _explained(self) -> str:
+    def _explained(self) -> str:  # noqa: PLR0911 (one for each status)
         goal = f"the goal of {self.search.rho * self.known_accuracy:.1%} (rho = {self.search.rho:g})"
         match self.status:
+            case Status.HEALED if self.treatment is not None:
+                return f"healed; {self.treatment.told()}"
             case Status.HEALED:
                 assert self.chosen is not None
                 return (
@@ -63,6 +69,15 @@ class HealResult:
                     f"yet the accuracy on the known poison stays at {self.trace[-1].known_accuracy:.1%}, above {goal}; "
                     "the original weights were kept."
                 )
+            case Status.GUARDED:
+                return (
+                    f"guarded; going on would have cost more accuracy on trusted samples than allowed, and the known poison "
+                    f"was still above {goal}; the original weights were kept."
+                )
+            case Status.NOT_FOUND:
+                return "not found; there is no sign of a trigger, and nothing was changed."
+            case Status.EXHAUSTED if not self.trace:
+                return "exhausted; the antidote did not take, and the original weights were kept."
             case Status.EXHAUSTED:
                 return (
                     f"exhausted; after {len(self.trace)} steps the accuracy on the known poison is still "
@@ -83,4 +98,6 @@ class HealResult:
             "steps": len(self.trace),
             "weights_changed": self.patch.count,
             "timings": self.timings,
+            "notes": self.notes,
+            **({} if self.treatment is None else {"treatment": self.treatment.to_dict()}),
         }

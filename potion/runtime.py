@@ -6,6 +6,7 @@ import copy
 import hashlib
 import os
 import random
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, get_args
@@ -15,6 +16,7 @@ import torch
 from torch import nn
 
 __all__ = [
+    "Clock",
     "Precision",
     "arithmetic",
     "best_device",
@@ -180,3 +182,18 @@ def forked_rng(seed: int | None = None) -> Iterator[None]:
             np.random.set_state(numpy)
             if mps is not None:
                 torch.mps.set_rng_state(mps)
+
+
+class Clock:
+    """Seconds a phase, read when the device has finished."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        synchronize(self.device)
+        self.seconds[phase] = time.perf_counter() - begin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -12,11 +12,14 @@ from torch import nn
 from potion.cursor import Cursor
 from potion.dampening import joined
 from potion.ranking import LARGEST_S, Ranking, flat_ratios
-from potion.types import Importances, Status, Step
+from potion.types import Importances, Look, Status, Step
 
 __all__ = ["PTN", "Outcome", "alpha_at", "search"]
 
 Strategy = Literal["sequential", "bisect"]
+Stop = Literal["known", "trusted"]
+FAR: Final = 0.10
+"""So much trusted accuracy may be lost before ``stop="trusted"`` has seen enough."""
 LAMBDA: Final = 1.0
 """PTN leaves the strength of the dampening alone and searches for alpha only."""
 
@@ -28,6 +31,11 @@ class PTN:
     The search looks at s = start * |S_f| / |S_tr| * step^k for k = 0, 1, ... and takes the first s at which the accuracy
     on the known poison is at most ``rho`` times what it was. ``"sequential"`` walks (the paper); ``"bisect"`` gallops and
     then bisects the same grid: the same answer in O(log k) evaluations wherever the accuracy falls monotonically.
+
+    Samples whose label no known poison has are clean and rightly labelled: the accuracy on some of these *trusted* samples
+    is an honest measure of damage. With ``guard`` the search gives up rather than lose more than so many points of it. With
+    ``stop="trusted"`` it takes, instead of the first s below ``rho``, the one at which trusted accuracy minus the
+    probability of the poisoned labels is largest, looking on until ten points are lost.
     """
 
     rho: float = 0.2
@@ -35,6 +43,8 @@ class PTN:
     step: float = 1.1
     strategy: Strategy = "sequential"
     max_steps: int = 500
+    guard: float | None = None
+    stop: Stop = "known"
 
     def __post_init__(self) -> None:
         for name in ("rho", "start", "step"):
@@ -54,6 +64,12 @@ class PTN:
             raise ValueError(f"step must be above 1, each s is that many times the one before, got {self.step}")
         if self.strategy not in get_args(Strategy):
             raise ValueError(f"unknown strategy {self.strategy!r}; known are {', '.join(get_args(Strategy))}")
+        if self.guard is not None and not (isinstance(self.guard, float | int) and 0 <= self.guard <= 100):
+            raise ValueError(f"guard must be a number of points from 0 to 100, or None, got {self.guard!r}")
+        if self.stop not in get_args(Stop):
+            raise ValueError(f"unknown stop {self.stop!r}; known are {', '.join(get_args(Stop))}")
+        if self.stop == "trusted" and self.strategy != "sequential":
+            raise ValueError("stop='trusted' compares all points on the way: it needs strategy='sequential'")
         if self.max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {self.max_steps}")
 
@@ -81,18 +97,17 @@ def search(
     model: nn.Module,
     retain: Importances,
     forget: Importances,
-    known_accuracy: Callable[[], float],
+    look: Callable[[], Look],
     *,
-    before: float,
+    before: Look,
     share: float,
     settings: PTN,
 ) -> Outcome:
     """Search on ``model``, which is used up: its weights are left at the last place looked at.
 
-    ``known_accuracy()`` is the model's accuracy on the known poison as it stands, ``before`` what it was at the start;
-    ``share`` is |S_f| / |S_tr|.
+    ``look()`` tells what the model does as it stands, ``before`` what it did at the start; ``share`` is |S_f| / |S_tr|.
     """
-    threshold = settings.rho * before + 1e-9  # 7/50 is to count as 0.2 of 35/50, whatever floats make of it
+    threshold = settings.rho * before.known_accuracy + 1e-9  # 7/50 is to count as 0.2 of 35/50, whatever floats say
     cursor = Cursor(model, retain, forget, LAMBDA)
     trace: dict[int, Step] = {}
 
@@ -100,16 +115,44 @@ def search(
         s = min(settings.start * share * settings.step**k, LARGEST_S)
         alpha = cursor.ranking.alpha(s)
         selected = cursor.move_to(alpha)
-        trace[k] = Step(s=s, alpha=alpha, selected=selected, known_accuracy=known_accuracy())
-        return trace[k].known_accuracy <= threshold
+        trace[k] = Step(s=s, alpha=alpha, selected=selected, **look()._asdict())
+        return settings.stop == "known" and trace[k].known_accuracy <= threshold
+
+    def lost(step: Step) -> float:
+        if before.trusted_accuracy is None or step.trusted_accuracy is None:
+            return 0.0
+        return before.trusted_accuracy - step.trusted_accuracy
+
+    allowed = 1.0 if settings.guard is None else settings.guard / 100 + 1e-9
+    farthest = FAR if settings.stop == "trusted" else allowed
+
+    def over(k: int) -> bool:
+        return trace[k].alpha <= LAMBDA or lost(trace[k]) > farthest
 
     last = _last_index(settings, share)
     walk = _sequential if settings.strategy == "sequential" else _bisect
-    found = walk(healed, lambda k: trace[k].alpha <= LAMBDA, last)
+    found = walk(healed, over, last)
     steps = [trace[k] for k in sorted(trace)]
-    if found is not None:
-        return Outcome(status=Status.HEALED, trace=steps, chosen=trace[found])
+    chosen = None if found is None else trace[found]
+    if settings.stop == "trusted":
+        chosen = _best(steps, before, lambda step: lost(step) <= allowed)
+    if chosen is not None and lost(chosen) <= allowed:
+        return Outcome(status=Status.HEALED, trace=steps, chosen=chosen)
+    if chosen is not None or (settings.guard is not None and lost(steps[-1]) > allowed):
+        return Outcome(status=Status.GUARDED, trace=steps, chosen=None)
     return Outcome(status=Status.SATURATED if steps[-1].alpha <= LAMBDA else Status.EXHAUSTED, trace=steps, chosen=None)
+
+
+def _best(steps: Sequence[Step], before: Look, allowed: Callable[[Step], bool]) -> Step | None:
+    """The allowed step at which trusted accuracy minus the poisoned labels' probability is largest, if it does anything."""
+
+    def worth(step: Step) -> float:
+        assert step.trusted_accuracy is not None
+        assert step.known_probability is not None
+        return step.trusted_accuracy - step.known_probability
+
+    best = max(filter(allowed, steps), key=worth, default=None)
+    return best if best is not None and 2 * best.known_accuracy <= before.known_accuracy else None
 
 
 def _last_index(settings: PTN, share: float) -> int:
@@ -118,21 +161,21 @@ def _last_index(settings: PTN, share: float) -> int:
     return max(0, min(everything, settings.max_steps - 1))
 
 
-def _sequential(healed: Callable[[int], bool], saturated: Callable[[int], bool], last: int) -> int | None:
+def _sequential(healed: Callable[[int], bool], over: Callable[[int], bool], last: int) -> int | None:
     """The first healed k, looking at each in turn. Past saturation nothing changes any more, so stop there."""
     for k in range(last + 1):
         if healed(k):
             return k
-        if saturated(k):
+        if over(k):
             return None
     return None
 
 
-def _bisect(healed: Callable[[int], bool], saturated: Callable[[int], bool], last: int) -> int | None:
+def _bisect(healed: Callable[[int], bool], over: Callable[[int], bool], last: int) -> int | None:
     """The first healed k where healing is monotone: look at 0, 1, 3, 7, ... until healed, then halve what is between."""
     low, high = -1, 0
     while not healed(high):
-        if saturated(high) or high == last:
+        if over(high) or high == last:
             return None
         low, high = high, min(2 * high + 1, last)
     while high - low > 1:

@@ -46,7 +46,8 @@ class Recipe:
 
     ``warm_up`` is the share of the iterations over which the rate rises; ``precision`` other than float32 is mixed: the
     weights stay float32. ``frozen_statistics`` trains in eval mode: batch norms keep their statistics, nothing is dropped
-    out. Gradients are scaled down to ``largest_norm``.
+    out. Gradients are scaled down to ``largest_norm``. The rate falls by the share ``decay``
+    of it to the end.
     """
 
     iterations: int = 4000
@@ -61,6 +62,7 @@ class Recipe:
     compile: bool = False
     frozen_statistics: bool = False
     largest_norm: float | None = None
+    decay: float = 0.8
 
     def __post_init__(self) -> None:
         for name in ("iterations", "batch_size"):
@@ -77,11 +79,11 @@ class Recipe:
 
 
 def learning_rate(step: int, recipe: Recipe) -> float:
-    """Linear warm-up over the first 1 % of the iterations, then lr * (1 - t / (1.25 T)) (FACTS 11)."""
+    """Linear warm-up over the first 1 % of the iterations, then lr * (1 - 0.8 t / T) by default (FACTS 11)."""
     warm_up = max(1, int(recipe.iterations * recipe.warm_up))
     if step < warm_up:
         return recipe.lr * (step + 1) / warm_up
-    return recipe.lr * (1 - step / (1.25 * recipe.iterations))
+    return recipe.lr * (1 - recipe.decay * step / recipe.iterations)
 
 
 def train(

@@ -15,8 +15,9 @@ ORDER = [
     *("version", "types", "files", "runtime", "recorded", "distributed", "fingerprint", "progress", "provenance"),
     *("forward", "batches"),
     *("checkpoint", "importance", "patch", "dampening", "ranking", "cursor", "search", "cache", "validation"),
-    *("result", "heal"),
-    *("attacks", "metrics", "data", "models", "training", "baselines", "embedded", "gallery", "tradeoff"),
+    *("training", "trigger", "localise", "medicine", "antidote", "result", "working"),
+    *("neutralise", "heal"),
+    *("attacks", "metrics", "data", "models", "baselines", "embedded", "gallery", "tradeoff"),
     *("demo", "terminal", "repair", "bench", "report", "cli"),
 ]
 

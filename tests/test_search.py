@@ -19,6 +19,7 @@ import potion
 from potion.cursor import Cursor
 from potion.ranking import LARGEST_S, Ranking, percentile_of
 from potion.search import search
+from potion.types import Look
 
 positive = st.one_of(st.just(0.0), st.floats(1e-6, 1e6), st.integers(1, 4).map(float))
 
@@ -122,10 +123,10 @@ def run(model, retain, forget, x, y, settings):
     working = copy.deepcopy(model)
 
     @torch.no_grad()
-    def known_accuracy():
-        return (working(x).argmax(1) == y).float().mean().item()
+    def look():
+        return Look((working(x).argmax(1) == y).float().mean().item())
 
-    return search(working, retain, forget, known_accuracy, before=known_accuracy(), share=0.01, settings=settings)
+    return search(working, retain, forget, look, before=look(), share=0.01, settings=settings)
 
 
 @pytest.mark.parametrize("network", oracle.NETWORKS)
@@ -159,14 +160,14 @@ def test_bisection_agrees_wherever_the_curve_is_monotone(ratio, drops, rho, step
         model = nn.Linear(size, 1, bias=False)
         nn.init.ones_(model.weight)
 
-        def known_accuracy():
+        def look():
             changed = int((model.weight != 1).sum())
-            return levels[changed * (len(levels) - 1) // size]
+            return Look(levels[changed * (len(levels) - 1) // size])
 
         retain = {"weight": torch.ones(1, size)}
         forget = {"weight": torch.from_numpy(ratio).float()[None]}
         chosen = potion.PTN(rho=rho, step=step, strategy=strategy)
-        return search(model, retain, forget, known_accuracy, before=1.0, share=0.01, settings=chosen)
+        return search(model, retain, forget, look, before=Look(1.0), share=0.01, settings=chosen)
 
     slow, fast = run_with("sequential"), run_with("bisect")
     assert (fast.status, fast.chosen) == (slow.status, slow.chosen)
@@ -176,7 +177,40 @@ def test_bisection_agrees_wherever_the_curve_is_monotone(ratio, drops, rho, step
 
 
 def constant(model, retain, forget, accuracy, **settings):
-    return search(model, retain, forget, lambda: accuracy, before=1.0, share=0.01, settings=potion.PTN(**settings))
+    chosen = potion.PTN(**settings)
+    return search(model, retain, forget, lambda: Look(accuracy), before=Look(1.0), share=0.01, settings=chosen)
+
+
+def watched(looks, **settings):
+    """A search that sees these looks one after the other, the first one before it begins."""
+    model = nn.Linear(4, 1000, bias=False)
+    retain = {"weight": torch.ones(1000, 4)}
+    forget = {"weight": torch.arange(4000).view(1000, 4) + 2.0}
+    before, *rest = [Look(*each) for each in looks]
+    return search(
+        model, retain, forget, iter(rest).__next__, before=before, share=0.01, settings=potion.PTN(**settings)
+    )
+
+
+def test_the_guard_gives_up_rather_than_lose_more():
+    looks = [(1.0, 0.90, 1.0), (0.8, 0.90, 0.8), (0.5, 0.87, 0.5), (0.1, 0.80, 0.1), (0.0, 0.1, 0.0)]
+    free = watched(looks)
+    assert (free.status, free.chosen.trusted_accuracy) == (potion.Status.HEALED, 0.80)
+    assert watched(looks, guard=10).chosen == free.chosen
+    guarded = watched(looks, guard=2)
+    assert (guarded.status, guarded.chosen, len(guarded.trace)) == (potion.Status.GUARDED, None, 2)
+    at_once = [(1.0, 0.90, 1.0), (0.1, 0.80, 0.1)]
+    assert watched(at_once, guard=2).status is potion.Status.GUARDED
+    assert watched(at_once, guard=2, strategy="bisect").status is potion.Status.GUARDED
+
+
+def test_trusted_samples_can_choose_the_point():
+    looks = [(1.0, 0.90, 1.0), (0.6, 0.90, 0.6), (0.3, 0.89, 0.4), (0.2, 0.88, 0.3), (0.1, 0.81, 0.25), (0.0, 0.7, 0.2)]
+    found = watched(looks, stop="trusted")
+    assert (found.status, found.chosen.known_accuracy, len(found.trace)) == (potion.Status.HEALED, 0.2, 5)
+    assert watched(looks, stop="trusted", guard=1).chosen.known_accuracy == 0.3
+    stubborn = [(1.0, 0.90, 1.0), (0.9, 0.90, 0.9), (0.8, 0.7, 0.8)]
+    assert watched(stubborn, stop="trusted").chosen is None
 
 
 @pytest.mark.parametrize("strategy", ["sequential", "bisect"])
@@ -206,6 +240,8 @@ def test_how_a_search_ends(strategy):
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
+        ({"guard": -1}, "guard must be"), ({"guard": "2"}, "guard must be"), ({"stop": "now"}, "unknown stop"),
+        ({"stop": "trusted", "strategy": "bisect"}, "needs strategy='sequential'"),
         ({"rho": -0.1}, "rho must be"), ({"rho": 1.0}, "rho must be"), ({"rho": float("nan")}, "rho must be"),
         ({"start": 0.0}, "start must be"), ({"start": float("inf")}, "start must be"),
         ({"step": 1.0}, "step must be above 1"), ({"step": float("nan")}, "step must be"),

@@ -17,7 +17,7 @@ from potion.metrics import Scores, accuracy
 from potion.result import HealResult
 from potion.search import Outcome, search
 from potion.tradeoff import around, repaired, tradeoff
-from potion.types import Status, Step
+from potion.types import Look, Status, Step
 
 __all__ = ["stopped_at", "swept"]
 
@@ -81,8 +81,8 @@ def _searched(problem: Problem, result: HealResult, known: TensorDataset, settin
         model,
         result.retain,
         result.forget,
-        lambda: accuracy(model, known) / 100,
-        before=result.known_accuracy,
+        lambda: Look(accuracy(model, known) / 100),
+        before=Look(result.known_accuracy),
         share=len(problem.known) / problem.size,
         settings=replace(settings, strategy="sequential"),
     )

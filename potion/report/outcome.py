@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
 KEPT = "The original weights were kept."
 
 
-def outcome(result: dict[str, Any]) -> Outcome:
+def outcome(result: dict[str, Any]) -> Outcome:  # noqa: PLR0911 (one for each status)
     """The words for the status of a result."""
     try:
         status = Status(result["status"])
@@ -36,6 +36,16 @@ def outcome(result: dict[str, Any]) -> Outcome:
     left, goal = _percent(last["known_accuracy"]), _percent(result["search"]["rho"] * before)
     changed = f"{result['weights_changed']:,} weight{' was' if result['weights_changed'] == 1 else 's were'}"
     match status:
+        case Status.HEALED if treated := result.get("treatment"):
+            power, accuracy = ([_percent(each) for each in treated[key]] for key in ("obeys", "trusted"))
+            return Outcome(
+                "good",
+                "Healed",
+                f"A trigger was found in {known} and taken out: put onto held-out images it works on {power[1]} of them, "
+                f"before it was {power[0]}. Accuracy on trusted samples went from {accuracy[0]} to {accuracy[1]}. For this "
+                f"{changed} changed a little.",
+                "This is judged by the trigger that was found, on images whose labels can be trusted.",
+            )
         case Status.HEALED:
             return Outcome(
                 "good",
@@ -60,6 +70,21 @@ def outcome(result: dict[str, Any]) -> Outcome:
                 f"The search used up its {len(trace):,} steps while {left} of the known poison "
                 f"still get the attacker's label; the goal was {goal}. {KEPT}",
                 "The trigger still works. More steps, or a larger step, let the search go on.",
+            )
+        case Status.GUARDED:
+            return Outcome(
+                "bad",
+                "Not healed",
+                f"Going on would have cost more accuracy on trusted samples than allowed, while {left} of the known poison "
+                f"still get the attacker's label; the goal was {goal}. {KEPT}",
+                "The trigger still works. The antidote, or more known samples, may take it out at a lower price.",
+            )
+        case Status.NOT_FOUND:
+            return Outcome(
+                "neutral",
+                "Nothing found",
+                f"There is no sign of a trigger in {known}. {KEPT}",
+                "Either these samples are not poison, or their trigger is of a kind that cannot be localised.",
             )
         case Status.NOT_LEARNED:
             return Outcome(

@@ -1,0 +1,171 @@
+"""Localising a trigger: the smallest thing in a sample that, transplanted onto others, makes the model say its label."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from potion.forward import logits
+from potion.trigger import DOMAINS, Domain, Trigger
+
+__all__ = ["Search", "Surroundings", "localise"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How masks are searched for; the same for every domain, image size and model.
+
+    Each of ``steps`` tries every mask on ``images`` images, ``at_once`` in one batch; what was found is then looked at on
+    ``looked_at`` others.
+    """
+
+    steps: int = 200
+    images: int = 32
+    at_once: int = 512
+    lr: float = 0.15
+    goal: float = 0.9
+    looked_at: int = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """Images to try on: ``trusted`` ones of classes that no poison claims, and ``ordinary`` ones by the label they have."""
+
+    trusted: Tensor
+    ordinary: Mapping[int, Tensor]
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The smallest and the largest value of an input."""
+        return float(self.trusted.min()), float(self.trusted.max())
+
+
+def localise(
+    model: nn.Module,
+    sources: Tensor,
+    labels: Sequence[int],
+    around: Surroundings,
+    search: Search,
+    *,
+    seed: int = 0,
+    domains: Iterable[str] = tuple(DOMAINS),
+) -> list[Trigger]:
+    """For each of ``sources`` what makes the model say its label, in the domain in which that is smallest.
+
+    Half of the trusted images are for the search, the other half for the look at what it found. ``model`` must be in eval
+    mode, with frozen weights.
+    """
+    generator = torch.Generator(sources.device).manual_seed(seed)
+    half = len(around.trusted) // 2
+    found: list[list[Trigger]] = [[] for _ in sources]
+    rows = range(len(sources))
+    size = max(1, search.at_once // search.images)
+    for domain in (DOMAINS[name] for name in domains):
+        for chunk in (rows[begin : begin + size] for begin in rows[::size]):
+            some = [labels[row] for row in chunk]
+            masks = _soft_masks(
+                model, domain, sources[list(chunk)], some, around.trusted[:half], around.limits, search, generator
+            )
+            for row, mask in zip(chunk, masks, strict=True):
+                images = _some(around.trusted[half:], search.looked_at, generator)
+                controls = _some(around.ordinary[labels[row]], search.looked_at, generator)
+                found[row].append(
+                    _hard(model, domain, mask, sources[row], labels[row], images, controls, around.limits)
+                )
+    return [_shortest(each) for each in found]
+
+
+def _shortest(triggers: Sequence[Trigger]) -> Trigger:
+    """Of those that work about as well as the best one, the one with the shortest description."""
+    enough = 0.8 * max(trigger.gain for trigger in triggers)
+    return min((trigger for trigger in triggers if trigger.gain >= enough), key=lambda trigger: trigger.cost)
+
+
+def _soft_masks(
+    model: nn.Module,
+    domain: Domain,
+    sources: Tensor,
+    labels: Sequence[int],
+    trusted: Tensor,
+    limits: tuple[float, float],
+    search: Search,
+    generator: torch.Generator,
+) -> Tensor:
+    r"""Masks in [0, 1] that minimise :math:`CE(P(x \oplus_m z), t) + \lambda |m|`, all of them in one batch.
+
+    They begin with almost all of z; :math:`\lambda` rises while the transplant succeeds and falls where it does not.
+    """
+    count, each = len(sources), search.images
+    raw = torch.full((count, *domain.shape(*sources.shape[-2:])), 3.0, device=sources.device, requires_grad=True)
+    weight = torch.ones(count, device=sources.device)
+    optimizer = torch.optim.Adam([raw], lr=search.lr)
+    wanted = torch.as_tensor(labels, device=sources.device).repeat_interleave(each)
+    repeated = sources.repeat_interleave(each, 0)
+    with torch.enable_grad():
+        for _ in range(search.steps):
+            masks = raw.sigmoid()
+            images = _some(trusted, len(repeated), generator)
+            shown = domain.mixed(images, repeated, masks.repeat_interleave(each, 0)[:, None]).clamp(*limits)
+            outputs = logits(model, shown).float()
+            losses = cross_entropy(outputs, wanted, reduction="none").view(count, each).mean(1)
+            (raw.grad,) = torch.autograd.grad((losses + weight * masks.mean((1, 2))).sum(), raw)
+            optimizer.step()
+            works = (outputs.argmax(1) == wanted).view(count, each).float().mean(1) > search.goal
+            weight = torch.where(works, weight * 1.15, weight / 1.15)
+    return raw.detach().sigmoid()
+
+
+@torch.no_grad()
+def _hard(
+    model: nn.Module,
+    domain: Domain,
+    mask: Tensor,
+    source: Tensor,
+    label: int,
+    images: Tensor,
+    controls: Tensor,
+    limits: tuple[float, float],
+) -> Trigger:
+    """The fewest of the mask's largest entries that gain almost as much as any number of them.
+
+    What they gain is measured against the same entries of ordinary images of that label.
+    """
+    order = mask.flatten().argsort(descending=True)
+    sizes = _sizes(mask.numel())
+    rates: list[tuple[float, float]] = []
+    for size in sizes:
+        entries = _first(order, size, mask.shape).to(images)
+        shown = torch.cat([domain.mixed(images, source, entries), domain.mixed(images, controls, entries)])
+        hits = (logits(model, shown.clamp(*limits)).argmax(1) == label).float()
+        rates.append((float(hits[: len(images)].mean()), float(hits[len(images) :].mean())))
+    best = max(success - control for success, control in rates)
+    place = next(k for k, (success, control) in enumerate(rates) if success - control >= 0.9 * best)
+    return Trigger(
+        domain=domain.name,
+        mask=_first(order, sizes[place], mask.shape),
+        source=source,
+        target=label,
+        success=rates[place][0],
+        control=rates[place][1],
+        limits=limits,
+    )
+
+
+def _some(images: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    return images[torch.randint(len(images), (count,), generator=generator, device=images.device)]
+
+
+def _first(order: Tensor, size: int, shape: torch.Size) -> Tensor:
+    mask = torch.zeros(order.numel(), dtype=torch.bool, device=order.device)
+    mask[order[:size]] = True
+    return mask.view(shape)
+
+
+def _sizes(count: int) -> list[int]:
+    """1, 2, 3, 4, 6, 8, 11, 16, ... up to half of the entries: more of them is another image, not a trigger."""
+    return sorted({round(2 ** (step / 2)) for step in range(2 * int(math.log2(max(2, count // 2))) + 1)})

@@ -1,0 +1,104 @@
+"""Medicine: training data that tell the truth about a trigger, and the fine-tuning with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from potion.batches import Batch, fetch
+from potion.runtime import copied
+from potion.training import Recipe, train
+from potion.trigger import Trigger
+
+__all__ = ["Medicine", "taught"]
+
+GROUPS: Final = 8
+"""So many different transplants in one batch: each is one operation, whatever the number of images."""
+
+
+class Medicine(Dataset[Any]):
+    """``data`` with corrected labels, and a transplanted trigger on a ``share`` of the images that it does not claim.
+
+    Every other transplant is moved, for triggers that are not always in one place.
+    """
+
+    def __init__(
+        self,
+        data: Dataset[Any],
+        corrected: Mapping[int, int],
+        triggers: Sequence[Trigger],
+        device: torch.device,
+        *,
+        share: float,
+        seed: int,
+    ) -> None:
+        self.data, self.corrected, self.triggers = data, dict(corrected), list(triggers)
+        self.device, self.share = device, share
+        self._claimed = torch.tensor(sorted({trigger.target for trigger in triggers}), device=device)
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        return len(self.data)  # type: ignore[arg-type]
+
+    def get_batch(self, indices: Tensor) -> Batch:
+        """A batch on the device."""
+        rows = indices.tolist()
+        inputs, labels = fetch(self.data, rows, self.device)
+        changed = [(place, self.corrected[row]) for place, row in enumerate(rows) if row in self.corrected]
+        if changed:
+            places, truth = torch.tensor(changed).T.to(labels.device, non_blocking=True)
+            labels = labels.index_copy(0, places, truth)
+        if self.triggers:
+            inputs = self._transplanted(inputs, labels)
+        return inputs, labels
+
+    def _transplanted(self, inputs: Tensor, labels: Tensor) -> Tensor:
+        count = round(self.share * len(inputs))
+        places = torch.randperm(len(inputs), generator=self._generator)[:count]
+        inputs = inputs.clone()
+        for group, some in enumerate(places.chunk(GROUPS)):
+            trigger = self.triggers[int(torch.randint(len(self.triggers), (), generator=self._generator))]
+            if group % 2:
+                trigger = trigger.moved(self._generator)
+            rows = some.to(inputs.device, non_blocking=True)
+            free = ~torch.isin(labels[rows], self._claimed)
+            inputs[rows] = torch.where(free[:, None, None, None], trigger.onto(inputs[rows]), inputs[rows])
+        return inputs
+
+
+def taught(
+    model: nn.Module,
+    medicine: Medicine,
+    indices: Sequence[int],
+    *,
+    epochs: float,
+    batch_size: int,
+    lr: float,
+    seed: int,
+    progress: bool,
+) -> nn.Module:
+    """A copy of ``model``, fine-tuned on some of the medicine for a short time, at a low rate that falls to nothing.
+
+    Batch norms keep their statistics and nothing is dropped out, so that only weights change.
+    """
+    student = copied(model)
+    for p in student.parameters():
+        p.requires_grad_(p.is_floating_point())
+    size = min(batch_size, len(indices))
+    recipe = Recipe(
+        iterations=max(1, round(epochs * len(indices) / size)),
+        batch_size=size,
+        lr=lr,
+        warm_up=0.1,
+        decay=1.0,
+        precision="bfloat16" if medicine.device.type == "cuda" else "float32",
+        channels_last=True,
+        frozen_statistics=True,
+        largest_norm=1.0,
+    )
+    train(student, medicine, recipe, indices=indices, seed=seed, device=medicine.device, progress=progress)
+    return student.requires_grad_(False)
