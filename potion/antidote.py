@@ -25,7 +25,7 @@ from potion.batches import DatasetBatches, fetch
 from potion.forward import logits
 from potion.localise import Search, Surroundings, localise
 from potion.medicine import Medicine, taught
-from potion.runtime import generator_for, seed_for
+from potion.runtime import Clock, generator_for, seed_for
 from potion.trigger import DOMAINS, Trigger
 from potion.types import Status
 
@@ -118,38 +118,47 @@ def treat(
     known: Sequence[int],
     settings: Antidote,
     *,
-    device: torch.device,
+    clock: Clock,
     batch_size: int,
     seed: int,
     progress: bool,
 ) -> tuple[nn.Module, Treatment]:
-    """The immunised model; ``victim`` must be on the device, in eval mode and frozen. Raises :class:`NothingFound`."""
-    ward = _Ward(victim, train_set, plain_set, labels, known, settings, device, batch_size, seed, progress)
-    triggers = ward.localised(known, settings.sources)
-    filtered = ward.taught(ward.trusted, {}, triggers, settings.quarantine_epochs, "quarantine")
-    margins, guesses = ward.margins(filtered, ward.quarantined)
-    outside = out_of_place(margins, ward.claims(ward.quarantined))
-    _expect_poison(ward, filtered, margins, known, triggers)
-    corrected = ward.corrections(outside & ward.obeying, guesses)
-    if len(known) < settings.more:
-        lowest = [index for index in ward.by(margins) if index in corrected]
-        triggers += ward.localised(lowest, settings.more, domains={trigger.domain for trigger in triggers})
-    triggers = _useful(triggers)
-    admitted = ward.by(-margins)[: round(settings.admitted * len(margins))]
-    admitted = [index for index in admitted if index not in corrected]
-    for number in range(settings.rounds):
-        samples = [*ward.trusted, *admitted, *corrected]
-        healed = ward.taught(samples, corrected, triggers, settings.epochs, f"round {number}")
-        poison, right, guesses = ward.verdict(healed)
-        corrected = ward.corrections(poison, guesses)
-        admitted = ward.named(right)
-    return healed, Treatment(
-        triggers=triggers,
-        known=ward.obedience(known),
-        obeys=(ward.obeys(victim, triggers), ward.obeys(healed, triggers)),
-        trusted=(ward.accuracy(victim), ward.accuracy(healed)),
-        corrected=corrected,
-    )
+    """The immunised model; ``victim`` must be on the clock's device, in eval mode and frozen.
+
+    Raises :class:`NothingFound`.
+    """
+    with clock("sorting"):
+        ward = _Ward(victim, train_set, plain_set, labels, known, settings, clock.device, batch_size, seed, progress)
+    with clock("localising"):
+        triggers = ward.localised(known, settings.sources)
+    with clock("quarantine"):
+        filtered = ward.taught(ward.trusted, {}, triggers, settings.quarantine_epochs, "quarantine")
+        margins, guesses = ward.margins(filtered, ward.quarantined)
+        outside = out_of_place(margins, ward.claims(ward.quarantined))
+        _expect_poison(ward, filtered, margins, known, triggers)
+        corrected = ward.corrections(outside & ward.obeying, guesses)
+    with clock("localising more"):
+        if len(known) < settings.more:
+            lowest = [index for index in ward.by(margins) if index in corrected]
+            triggers += ward.localised(lowest, settings.more, domains={trigger.domain for trigger in triggers})
+        triggers = _useful(triggers)
+    with clock("immunising"):
+        admitted = ward.by(-margins)[: round(settings.admitted * len(margins))]
+        admitted = [index for index in admitted if index not in corrected]
+        for number in range(settings.rounds):
+            samples = [*ward.trusted, *admitted, *corrected]
+            healed = ward.taught(samples, corrected, triggers, settings.epochs, f"round {number}")
+            poison, right, guesses = ward.verdict(healed)
+            corrected, admitted = ward.corrections(poison, guesses), ward.named(right)
+    with clock("judging"):
+        treatment = Treatment(
+            triggers=triggers,
+            known=ward.obedience(known),
+            obeys=(ward.obeys(victim, triggers), ward.obeys(healed, triggers)),
+            trusted=(ward.accuracy(victim), ward.accuracy(healed)),
+            corrected=corrected,
+        )
+    return healed, treatment
 
 
 def out_of_place(margins: Tensor, labels: Tensor) -> Tensor:

@@ -198,11 +198,11 @@ def _immunised(
     treatment: Treatment | None = None
     status, notes = Status.NOT_FOUND, []
     patch = Patch.between(model, {}, method="antidote")
-    with clock("antidote"), forked_rng(seed):
+    with forked_rng(seed):
         labels = labels_of(train_set)
         try:
             healed, treatment = treat(
-                victim, train_set, plain_set, labels, known, settings, device=clock.device, batch_size=batch_size,
+                victim, train_set, plain_set, labels, known, settings, clock=clock, batch_size=batch_size,
                 seed=seed, progress=progress,
             )  # fmt: skip
         except NothingFound as reason:

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 import potion
 from potion.batches import fetch
 from potion.search import search
+from potion.types import Look
 
 
 class Poisons(TensorDataset):
@@ -137,8 +138,8 @@ def test_the_stop_is_not_missed_for_a_rounding_error():
     model = nn.Linear(4, 2)
     ones = {name: torch.ones_like(p) for name, p in model.named_parameters()}
     twos = {name: 2 + torch.rand_like(p) for name, p in model.named_parameters()}
-    accuracies = iter([0.56, 0.42, 7 / 50, 0.0])
-    found = search(model, ones, twos, lambda: next(accuracies), before=35 / 50, share=0.1, settings=potion.PTN())
+    looks = map(Look, [0.56, 0.42, 7 / 50, 0.0])
+    found = search(model, ones, twos, looks.__next__, before=Look(35 / 50), share=0.1, settings=potion.PTN())
     assert found.chosen.known_accuracy == 7 / 50
 
 
