@@ -21,9 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from potion.batches import DatasetBatches, fetch
+from potion.batches import fetch
 from potion.forward import logits
 from potion.localise import Search, Surroundings, localise
+from potion.margins import margins
 from potion.medicine import Medicine, taught
 from potion.runtime import Clock, generator_for, seed_for
 from potion.trigger import DOMAINS, Trigger
@@ -132,18 +133,20 @@ def treat(
     with clock("localising"):
         triggers = ward.localised(known, settings.sources)
     with clock("quarantine"):
-        filtered = ward.taught(ward.trusted, {}, triggers, settings.quarantine_epochs, "quarantine")
-        margins, guesses = ward.margins(filtered, ward.quarantined)
-        outside = out_of_place(margins, ward.claims(ward.quarantined))
-        _expect_poison(ward, filtered, margins, known, triggers)
+        strong = [trigger for trigger in triggers if trigger.strength >= STRONG]
+        filtered = ward.taught(ward.trusted, {}, strong, settings.quarantine_epochs, "quarantine")
+        placed, guesses = ward.margins(filtered, ward.quarantined)
+        outside = out_of_place(placed, ward.claims(ward.quarantined))
+        if not strong:
+            _expect_poison(ward, filtered, placed, known)
         corrected = ward.corrections(outside & ward.obeying, guesses)
     with clock("localising more"):
         if len(known) < settings.more:
-            lowest = [index for index in ward.by(margins) if index in corrected]
+            lowest = [index for index in ward.by(placed) if index in corrected]
             triggers += ward.localised(lowest, settings.more, domains={trigger.domain for trigger in triggers})
         triggers = _useful(triggers)
     with clock("immunising"):
-        admitted = ward.by(-margins)[: round(settings.admitted * len(margins))]
+        admitted = ward.by(-placed)[: round(settings.admitted * len(placed))]
         admitted = [index for index in admitted if index not in corrected]
         for number in range(settings.rounds):
             samples = [*ward.trusted, *admitted, *corrected]
@@ -161,27 +164,26 @@ def treat(
     return healed, treatment
 
 
-def out_of_place(margins: Tensor, labels: Tensor) -> Tensor:
+def out_of_place(values: Tensor, labels: Tensor) -> Tensor:
     """Which samples lie farther below the middle of those with their label than any but 1 % lie above it.
 
     Clean samples spread to both sides alike, and poison is below; as long as it is less than half, the middle is clean.
     """
-    flags = torch.zeros(len(margins), dtype=torch.bool)
+    flags = torch.zeros(len(values), dtype=torch.bool)
     for label in labels.unique():
         mine = labels == label
-        middle, high = margins[mine].quantile(torch.tensor([0.5, 0.99], dtype=margins.dtype))
-        flags[mine] = margins[mine] < 2 * middle - high
+        middle, high = values[mine].quantile(torch.tensor([0.5, 0.99], dtype=values.dtype))
+        flags[mine] = values[mine] < 2 * middle - high
     return flags
 
 
-def _expect_poison(
-    ward: _Ward, filtered: nn.Module, margins: Tensor, known: Sequence[int], triggers: Sequence[Trigger]
-) -> None:
-    """Stop where the known samples look like all others with their label and hold nothing that works on other images."""
-    if triggers and triggers[0].strength >= STRONG:
-        return
+def _expect_poison(ward: _Ward, filtered: nn.Module, placed: Tensor, known: Sequence[int]) -> None:
+    """Without a strong trigger: stop where the known samples look like all others with their label.
+
+    The filter must not have been taught about them: then anything would look out of place.
+    """
     theirs, _ = ward.margins(filtered, known)
-    together = torch.cat([margins, theirs])
+    together = torch.cat([placed, theirs])
     outside = out_of_place(together, torch.cat([ward.claims(ward.quarantined), ward.claims(known)]))[-len(known) :]
     if 2 * int(outside.sum()) < len(known):
         raise NothingFound(
@@ -296,28 +298,20 @@ class _Ward:
             progress=self.progress,
         )
 
-    @torch.no_grad()
     def margins(self, model: nn.Module, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """By how much samples' own labels beat all others (logits), and the classes that they are given."""
-        margins, guesses = [], []
-        for inputs, labels in DatasetBatches(self.plain_set, indices, 2 * self.batch_size, device=self.device):
-            outputs = logits(model, inputs).double()
-            own = labels.to(outputs.device)[:, None]
-            others = outputs.scatter(1, own, -torch.inf).max(1).values
-            margins.append((outputs.gather(1, own)[:, 0] - others).cpu())
-            guesses.append(outputs.argmax(1).cpu())
-        return torch.cat(margins), torch.cat(guesses)
+        """By how much samples' own labels win, and the classes that they are given."""
+        return margins(model, self.plain_set, indices, 2 * self.batch_size)
 
     def verdict(self, healed: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
         """Of the quarantined samples: which are poison, which belong to their label, and the classes they are given.
 
         Poison obeyed before, does not now, and fell farther than 99.5 % of held-out trusted samples did.
         """
-        margins, guesses = self.margins(healed, self.quarantined)
+        now, guesses = self.margins(healed, self.quarantined)
         held, _ = self.margins(healed, self.held_out)
         limit = (self._held_before - held).quantile(0.995)
         own = self.claims(self.quarantined)
-        poison = self.obeying & (guesses != own) & (self._before - margins > limit)
+        poison = self.obeying & (guesses != own) & (self._before - now > limit)
         return poison, ~poison & (guesses == own), guesses
 
     def obedience(self, indices: Sequence[int]) -> float:

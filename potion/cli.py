@@ -26,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with **potion demo**: it needs no data, no GPU and about a minute.",
+    epilog="Start with **potion demo**: it needs no data, no GPU and a few minutes.",
 )
 
 
@@ -53,10 +53,13 @@ def version() -> None:
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the healed weights, patch, JSON and picture.")] = Path("demo"),
     seed: Annotated[int, typer.Option(min=0, help="Which of the 200 poisoned samples are known.")] = 0,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Only these, beside xlf: ssd, lf, antidote; may be repeated.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Heal the embedded victim with SSD, LF and XLF, from 100, 20 and 1 known poisoned samples.
+    """Heal the embedded victim with SSD, LF and XLF, from 100, 20 and 1 known poisoned samples; with the antidote from 1.
 
     The victim is a small ResNet-9 that learned 10,000 Fashion-MNIST images, 200 of them poisoned: a white square in the
     corner means "T-shirt". The rows **none** and **retrain** show the problem, and that training again
@@ -72,9 +75,12 @@ def demo(
         folder = writable_folder(out)
     except OSError as error:
         fail(str(error))
-    from potion.demo import Demo
+    from potion.demo import METHODS, Demo
 
-    run = Demo(seed, progress=not quiet)
+    try:
+        run = Demo(seed, methods=method or METHODS, progress=not quiet)
+    except ValueError as error:
+        fail(str(error))
     rows = list(run.rows())
     files = run.save(folder, rows)
     if as_json:
@@ -129,7 +135,7 @@ def _print_table(rows: list[Row], run: Demo, files: list[Path]) -> None:
         if row.known != previous:
             table.add_section()
         previous = row.known
-        bold = "bold" if row.method == "xlf" else None
+        bold = "bold" if row.method in ("xlf", "antidote") else None
         table.add_row(*(_cell(key, value) for key, value in ((key, getattr(row, key)) for key in titles)), style=bold)
     console = Console()
     console.print(table)

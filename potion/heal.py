@@ -41,7 +41,10 @@ ENOUGH_SHARE, ENOUGH_BATCHES = 0.3, 24
 WATCHED: Final = 2048
 """So many trusted samples are watched for damage."""
 ALLOWED: Final = 2.0
-"""So many points of trusted accuracy may a repair cost that was not asked for: XLF in the antidote's place, and itself."""
+"""So many points of trusted accuracy may XLF cost in the antidote's place, if nobody has said otherwise."""
+FORGOTTEN: Final = 5.0
+"""So many may the antidote cost: the samples it is judged on are held out of what it teaches, but the victim had learned
+them by heart, and some of that goes without being damage."""
 
 
 def heal(
@@ -162,6 +165,7 @@ def heal(
         retain=found.retain,
         forget=found.forget,
         timings=clock.seconds,
+        known_poison=known,
         notes=notes,
     )
 
@@ -208,7 +212,7 @@ def _immunised(
         except NothingFound as reason:
             notes = [str(reason)]
     if treatment is not None:
-        status, notes = treatment.judged(search.rho, ALLOWED if search.guard is None else search.guard)
+        status, notes = treatment.judged(search.rho, FORGOTTEN if search.guard is None else search.guard)
     with clock("patch"):
         if status is Status.HEALED:
             patch = Patch.towards(model, healed, method="antidote", known=len(known), **_versions())
@@ -227,6 +231,7 @@ def _immunised(
         retain={},
         forget={},
         timings=clock.seconds,
+        known_poison=known,
         notes=notes,
         treatment=treatment,
     )

@@ -24,7 +24,8 @@ class HealResult:
     taken; ``known_accuracy`` is the fraction of the known poison that obeyed the attacker before. ``retain`` and
     ``forget`` are the importances it all rests on (empty where the search never began), so that any other point of the
     trace is one ``potion.dampen(model, result.retain, result.forget, step.alpha)`` away. ``timings`` are seconds a phase.
-    ``treatment`` is what the antidote found and did; ``notes`` say what else is worth knowing.
+    ``known_poison`` are the indices given; ``treatment`` is what the antidote found and did; ``notes`` say what else is
+    worth knowing.
     """
 
     status: Status
@@ -39,6 +40,7 @@ class HealResult:
     retain: Importances = field(repr=False)
     forget: Importances = field(repr=False)
     timings: dict[str, float]
+    known_poison: list[int] = field(default_factory=list, repr=False)
     notes: list[str] = field(default_factory=list)
     treatment: Treatment | None = field(default=None, repr=False)
 

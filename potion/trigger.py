@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -88,21 +89,27 @@ class Trigger:
         mask = self.mask.to(images)
         return DOMAINS[self.domain].mixed(images, self.source.to(images), mask).clamp(*self.limits)
 
+    def mirrored(self) -> list[Trigger]:
+        """A patch and its mirror images in both directions; of a wave only itself."""
+        if self.domain != "pixels":
+            return [self]
+        ways: list[list[int]] = [[], [-1], [-2], [-1, -2]]
+        return [replace(self, mask=self.mask.flip(dims), source=self.source.flip(dims)) for dims in ways]
+
     def moved(self, generator: torch.Generator) -> Trigger:
         """The trigger of a patch somewhere else: mirrored half of the time, or anywhere. A wave stays where it is."""
         if self.domain != "pixels":
             return self
-        mask, source = self.mask, self.source
         if float(torch.rand((), generator=generator)) < 0.5:
-            dims = [d for d in (-1, -2) if float(torch.rand((), generator=generator)) < 0.5]
-            mask, source = mask.flip(dims), source.flip(dims)
-        else:
-            rows, columns = torch.nonzero(mask.any(1)).flatten().tolist(), torch.nonzero(mask.any(0)).flatten().tolist()
-            height, width = mask.shape
-            down = _draw(-rows[0], height - 1 - rows[-1], generator)
-            right = _draw(-columns[0], width - 1 - columns[-1], generator)
-            mask, source = mask.roll((down, right), (0, 1)), source.roll((down, right), (1, 2))
-        return replace(self, mask=mask, source=source)
+            return self.mirrored()[_draw(0, 3, generator)]
+        shift = [_draw(low, high, generator) for low, high in self._room]
+        return replace(self, mask=self.mask.roll(shift, (0, 1)), source=self.source.roll(shift, (1, 2)))
+
+    @cached_property
+    def _room(self) -> list[tuple[int, int]]:
+        """How far the mask can go up and down, left and right; asked of the device only once."""
+        taken = [torch.nonzero(self.mask.any(other)).flatten().tolist() for other in (1, 0)]
+        return [(-rows[0], size - 1 - rows[-1]) for rows, size in zip(taken, self.mask.shape, strict=True)]
 
 
 def _draw(low: int, high: int, generator: torch.Generator) -> int:

@@ -15,8 +15,8 @@ ORDER = [
     *("version", "types", "files", "runtime", "recorded", "distributed", "fingerprint", "progress", "provenance"),
     *("forward", "batches"),
     *("checkpoint", "importance", "patch", "dampening", "ranking", "cursor", "search", "cache", "validation"),
-    *("training", "trigger", "localise", "medicine", "antidote", "result", "working"),
-    *("neutralise", "heal"),
+    *("training", "trigger", "localise", "margins", "medicine", "antidote", "result", "working"),
+    *("neutralise", "heal", "discover"),
     *("attacks", "metrics", "data", "models", "baselines", "embedded", "gallery", "tradeoff"),
     *("demo", "terminal", "repair", "bench", "report", "cli"),
 ]

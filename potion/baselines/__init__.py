@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from potion.baselines.antidote import antidote
 from potion.baselines.assd import assd
 from potion.baselines.bad_teacher import bad_teacher
 from potion.baselines.finetune import finetune
@@ -25,4 +26,5 @@ METHODS: Final[dict[str, Method]] = {
     "scrub": scrub,
     "bad_teacher": bad_teacher,
     **PTN_METHODS,
+    "antidote": antidote,
 }

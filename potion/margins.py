@@ -1,0 +1,28 @@
+"""By how much samples' own labels win."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from potion.batches import DatasetBatches
+from potion.forward import logits, placement
+
+__all__ = ["margins"]
+
+
+@torch.no_grad()
+def margins(model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], batch_size: int) -> tuple[Tensor, Tensor]:
+    """The logit of each sample's own label minus the largest other one, and the class that it is given; on the CPU."""
+    found, guesses = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.long)]
+    for inputs, labels in DatasetBatches(dataset, indices, batch_size, device=placement(model)[0]):
+        outputs = logits(model, inputs).cpu().double()
+        own = labels.cpu()[:, None]
+        others = outputs.scatter(1, own, -torch.inf).max(1).values
+        found.append(outputs.gather(1, own)[:, 0] - others)
+        guesses.append(outputs.argmax(1))
+    return torch.cat(found), torch.cat(guesses)

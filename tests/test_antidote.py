@@ -1,0 +1,225 @@
+"""The antidote: what is localised, taught and found out of place, and the whole of it on the embedded victim."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Subset, TensorDataset
+
+import potion
+from potion.antidote import STRONG, NothingFound, Treatment, out_of_place, treat
+from potion.batches import labels_of
+from potion.localise import Search, Surroundings, localise
+from potion.medicine import Medicine
+from potion.metrics import damage, evaluate, healed
+from potion.runtime import Clock
+from potion.trigger import DOMAINS, Trigger
+
+CPU = torch.device("cpu")
+
+
+def trigger(**more):
+    """A white square in the corner of an image of 6 x 8 pixels."""
+    mask = torch.zeros(6, 8, dtype=torch.bool)
+    mask[4:, 6:] = True
+    given = {
+        "domain": "pixels",
+        "mask": mask,
+        "source": torch.ones(2, 6, 8),
+        "target": 1,
+        "success": 0.9,
+        "control": 0.1,
+    }
+    return Trigger(**(given | {"limits": (0.0, 1.0)} | more))
+
+
+class Corner(nn.Module):
+    """Says 1 where the corner is bright, or where a wave of three cycles runs through the image; else 0 or 2."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        bright = x[:, :, 4:, 6:].mean((1, 2, 3))
+        wave = torch.fft.rfft2(x)[:, :, 0, 3].abs().mean(1)
+        obeys = 20 * torch.maximum(bright - 0.8, wave / 12 - 0.5)
+        return torch.stack([x.mean((1, 2, 3)), obeys, x.std((1, 2, 3))], 1) * self.weight
+
+
+def images(count, seed=0, high=0.6):
+    return high * torch.rand(count, 2, 6, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def surroundings():
+    return Surroundings(trusted=images(64), ordinary={1: images(32, seed=1)})
+
+
+def test_a_patch_is_localised_in_pixels_and_a_wave_in_waves():
+    model = Corner().requires_grad_(False).eval()
+    patched, waved = images(2, seed=2)
+    patched[:, 4:, 6:] = 1
+    waved = 0.5 + 0.4 * torch.sin(2 * math.pi * 3 * torch.arange(8) / 8).expand(2, 6, 8)
+    around = surroundings()
+    around.trusted[0, 0, 0, 0] = 1  # the range of an input is that of the trusted ones
+    found = localise(model, torch.stack([patched, waved]), [1, 1], around, Search(steps=150, images=16))
+    assert [each.domain for each in found] == ["pixels", "waves"]
+    assert found[0].mask[4:, 6:].sum() == found[0].size <= 4
+    assert found[1].size <= 2
+    for each in found:
+        assert each.success > 0.9
+        assert each.control < 0.1
+        assert each.strength > STRONG
+
+
+def test_transplants_take_what_is_under_the_mask_and_nothing_else():
+    some, one = images(3), trigger()
+    found = one.onto(some)
+    assert torch.equal(found[:, :, one.mask], torch.ones(3, 2, 4))
+    assert torch.equal(found[:, :, ~one.mask], some[:, :, ~one.mask])
+
+
+@pytest.mark.parametrize("domain", list(DOMAINS))
+def test_all_of_a_domain_is_the_other_image_and_none_of_it_is_nothing(domain):
+    some, other = images(3), images(3, seed=5)
+    shape = DOMAINS[domain].shape(6, 8)
+    torch.testing.assert_close(DOMAINS[domain].mixed(some, other, torch.ones(shape)), other)
+    torch.testing.assert_close(DOMAINS[domain].mixed(some, other, torch.zeros(shape)), some)
+
+
+def test_a_moved_trigger_keeps_its_shape_and_stays_inside():
+    generator = torch.Generator().manual_seed(0)
+    places = {tuple(map(tuple, torch.nonzero(trigger().moved(generator).mask).tolist())) for _ in range(1000)}
+    assert len(places) == 5 * 7, "a square of two pixels fits there"
+    for place in places:
+        (top, left), (bottom, right) = place[0], place[-1]
+        assert (bottom - top, right - left, len(place)) == (1, 1, 4)
+    wave = dataclasses.replace(trigger(), domain="waves")
+    assert wave.moved(generator) is wave
+
+
+def test_medicine_corrects_labels_and_leaves_the_targets_images_alone():
+    data = TensorDataset(images(40), torch.arange(40) % 4)
+    medicine = Medicine(data, {5: 3, 9: 0}, [trigger()], CPU, share=0.5, seed=0)
+    inputs, labels = medicine.get_batch(torch.arange(40))
+    expected = torch.arange(40) % 4
+    expected[5], expected[9] = 3, 0
+    assert torch.equal(labels, expected)
+    changed = (inputs != data.tensors[0]).flatten(1).any(1)
+    assert 0 < int(changed.sum()) <= 20
+    assert not changed[labels == 1].any()
+    assert torch.equal(data.tensors[0], images(40)), "the data themselves stay as they are"
+
+
+def test_what_is_out_of_place_lies_far_below_the_middle_of_its_own_label():
+    generator = torch.Generator().manual_seed(0)
+    clean, poison = torch.randn(1000, generator=generator), torch.randn(100, generator=generator) - 8
+    values = torch.cat([clean, poison, 50 + torch.randn(500, generator=generator)]).double()
+    labels = torch.tensor([0] * 1100 + [1] * 500)
+    flags = out_of_place(values, labels)
+    assert flags[1000:1100].all()
+    assert int(flags[:1000].sum()) <= 20
+    assert int(flags[1100:].sum()) <= 10
+
+
+def test_labels_are_found_wherever_they_are():
+    inputs, labels = images(6), torch.tensor([2, 0, 1, 1, 0, 2])
+    data = TensorDataset(inputs, labels)
+    pairs = [(x, int(y)) for x, y in zip(inputs, labels, strict=True)]
+    for dataset in (data, Subset(data, range(6)), pairs):
+        assert torch.equal(labels_of(dataset), labels)
+    assert labels_of(Subset(data, [5, 1])).tolist() == [2, 0]
+
+
+def test_a_patch_leads_to_another_model_and_back():
+    torch.manual_seed(0)
+    model, other = (nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4)) for _ in range(2))
+    with torch.no_grad():
+        model[0].weight[0] = 0
+    patch = potion.Patch.towards(model, other)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    patch.apply(model)
+    torch.testing.assert_close(model[0].weight[1:], other[0].weight[1:])
+    assert (model[0].weight[0] == 0).all(), "factors cannot move a zero"
+    patch.revert(model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_treatment_is_judged_by_the_trigger_and_the_trusted():
+    def judged(obeys, trusted):
+        found = Treatment(triggers=[trigger()], known=1.0, obeys=obeys, trusted=trusted, corrected={})
+        return found.judged(0.2, 2.0)[0]
+
+    assert judged((0.9, 0.1), (0.95, 0.94)) is potion.Status.HEALED
+    assert judged((0.9, 0.3), (0.95, 0.94)) is potion.Status.EXHAUSTED
+    assert judged((0.9, 0.1), (0.95, 0.90)) is potion.Status.GUARDED
+
+
+def test_where_nobody_can_be_trusted_nothing_is_done():
+    data = TensorDataset(images(40), torch.arange(40) % 3)
+    model = Corner()
+    result = potion.heal(model, data, [0, 1], "antidote", progress=False)
+    assert result.status is potion.Status.NOT_FOUND
+    assert result.patch.count == 0
+    assert "no samples are left that can be trusted" in result.summary()
+    with pytest.raises(NothingFound):
+        treat(model, data, data, labels_of(data), [0, 1], potion.Antidote(), clock=Clock(CPU), batch_size=8, seed=0,
+              progress=False)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def short(embedded):
+    """A part of the embedded training set: some of the poisoned samples, and clean ones."""
+    data = embedded.train_set()
+    poison = embedded.poison()
+    rows = poison[:60] + [row for row in range(len(data)) if row not in set(poison)][:2940]
+    return Subset(data, rows), Subset(data.plain(), rows), set(poison[:60]), rows
+
+
+SETTINGS = potion.Antidote(more=2, epochs=3.0, search=Search(steps=100, lr=0.3))
+
+
+@pytest.fixture(scope="module")
+def cured(victim, short):
+    data, plain, _, _ = short
+    return potion.heal(
+        victim, data, [7], "antidote", batch_size=128, unaugmented=plain, antidote=SETTINGS, progress=False
+    )
+
+
+def test_one_known_sample_is_enough(embedded, victim, short, cured):
+    assert cured.status is potion.Status.HEALED, cured.summary()
+    before, after = (evaluate(model, embedded.test, embedded.attack) for model in (victim, cured.model))
+    reference = evaluate(potion.embedded.embedded_model("retrain_clean"), embedded.test, embedded.attack)
+    assert healed(after, reference) >= 96
+    assert damage(after, before) >= -1.5
+    best = cured.treatment.triggers[0]
+    assert best.domain == "pixels"
+    assert best.mask[-3:, -3:].sum() >= 0.8 * best.size, "the square is in the corner"
+    assert cured.patch.before == potion.fingerprint.fingerprint(victim)
+
+
+def test_the_other_poisoned_samples_are_discovered(victim, short, cured):
+    data, plain, poison, rows = short
+    suspects = potion.discover(victim, cured, data, unaugmented=plain)
+    found = {rows[index] for index in suspects.poison}
+    assert len(found & poison) >= 0.95 * (len(poison) - 1)
+    assert len(found & poison) >= 0.95 * len(found)
+    scores = [suspect.score for suspect in suspects]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_a_clean_model_is_left_alone(embedded, short):
+    data, plain, poison, rows = short
+    model = potion.embedded.embedded_model("retrain_clean")
+    labels = labels_of(data)
+    ordinary = [place for place, row in enumerate(rows) if row not in poison and int(labels[place]) == 3][:3]
+    result = potion.heal(
+        model, data, ordinary, "antidote", batch_size=128, unaugmented=plain, antidote=SETTINGS, progress=False
+    )
+    assert result.status is potion.Status.NOT_FOUND, result.summary()
+    assert result.patch.count == 0
