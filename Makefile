@@ -29,7 +29,7 @@ types: install
 
 # Into site/, which git does not see; a link that leads nowhere is an error.
 docs: install
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The page is tested in a real browser. Where none can be installed, its tests are skipped and say so.
 browser:
