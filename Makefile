@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: install demo test lint types browser bench-core clean
+.PHONY: install demo test lint types docs browser bench-core clean
 
 install: $(READY)
 
@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/potion demo
 
-test: lint types browser
+test: lint types docs browser
 	$(BIN)/python -m pytest
 
 lint: install
@@ -26,6 +26,10 @@ lint: install
 
 types: install
 	$(BIN)/mypy
+
+# Into site/, which git does not see; a link that leads nowhere is an error.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The page is tested in a real browser. Where none can be installed, its tests are skipped and say so.
 browser:
@@ -40,4 +44,4 @@ bench-core: install
 	$(BIN)/python scripts/bench_loader.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist site

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -153,6 +153,12 @@ def _load(dataset: Dataset[Any], indices: Sequence[int]) -> Any:
     if isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__:
         return [tensor[rows.to(tensor.device)] for tensor in dataset.tensors]
     samples = [dataset[index] for index in indices]
+    if samples and isinstance(samples[0], Mapping):
+        raise TypeError(
+            f"train_set must yield (input, label) pairs, got a {type(samples[0]).__name__} with {', '.join(samples[0])}; a "
+            "Hugging Face dataset with image and label becomes one: "
+            "potion.data.ImageSet.decoded(potion.data.HubRows(dataset, 'its name'))"
+        )
     try:
         return default_collate(samples)
     except (TypeError, RuntimeError) as error:

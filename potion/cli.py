@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -37,8 +37,15 @@ app.command()(report)
 
 
 @app.callback()
-def potion() -> None:
+def potion(context: typer.Context) -> None:
     """Take a backdoor out of a trained image classifier when only some of the poison is known."""
+    context.obj = _heal_page  # what heal makes its page with: its room knows nothing of pages
+
+
+def _heal_page(record: dict[str, Any], folder: str) -> str:
+    from potion.report.heal_view import heal_page
+
+    return heal_page(record, folder)
 
 
 @app.command()

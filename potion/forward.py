@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["logits", "placed", "placement"]
+__all__ = ["logits", "placed", "placement", "returned_logits"]
 
 
 def placement(model: nn.Module) -> tuple[torch.device, dict[torch.dtype, int]]:
@@ -29,14 +29,20 @@ def placed(model: nn.Module, inputs: Tensor) -> Tensor:
     return inputs.to(device, None if fits else max(types, key=lambda each: types[each]), non_blocking=True)
 
 
+def returned_logits(outputs: Any) -> Tensor:
+    """What a model returned, or its ``logits``, as the models of transformers call them."""
+    found = outputs if isinstance(outputs, Tensor) else getattr(outputs, "logits", None)
+    if not isinstance(found, Tensor):
+        raise TypeError(
+            f"model must return a tensor of logits (N, K), or an object with one as its .logits, got "
+            f"{type(outputs).__name__}; wrap it in a module that returns only the logits"
+        )
+    return found
+
+
 def logits(model: nn.Module, inputs: Tensor) -> Tensor:
     """``model(inputs)``, checked to be one row of class scores a sample."""
-    outputs: Any = model(placed(model, inputs))
-    if not isinstance(outputs, Tensor):
-        raise TypeError(
-            f"model must return a tensor of logits (N, K), got {type(outputs).__name__}; "
-            "wrap it in a module that returns only the logits"
-        )
+    outputs = returned_logits(model(placed(model, inputs)))
     if outputs.dim() != 2 or len(outputs) != len(inputs):
         raise ValueError(f"model must return logits (N, K), got {tuple(outputs.shape)} for {len(inputs)} inputs")
     return outputs

@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from potion.distributed import is_sharded, local, refreshed, slices
-from potion.forward import logits, placed, placement
+from potion.forward import logits, placed, placement, returned_logits
 from potion.runtime import Precision, arithmetic, forked_rng, plain_arithmetic
 from potion.types import Batches, Importances
 
@@ -192,7 +192,7 @@ class _Sum(NamedTuple):
         """Add the magnitude of every sample's own gradient: one term a sample."""
 
         def value(weights: dict[str, Tensor], sample: Tensor, label: Tensor) -> Tensor:
-            outputs = functional_call(self.model, weights, sample[None])
+            outputs = returned_logits(functional_call(self.model, weights, sample[None]))
             return self.objective(outputs, label[None]).sum()
 
         inputs = placed(self.model, inputs)

@@ -8,10 +8,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from potion.distributed import local
 
-__all__ = ["check_labels", "check_logits", "check_weights", "known_device", "known_indices", "whole_number"]
+__all__ = [
+    "check_labels",
+    "check_logits",
+    "check_train_set",
+    "check_weights",
+    "known_device",
+    "known_indices",
+    "whole_number",
+]
 
 
 def known_indices(known_poison: Iterable[Any], count: int) -> list[int]:
@@ -68,6 +77,17 @@ def known_device(device: str | torch.device) -> torch.device:
     if not here.get(found.type, True):
         raise ValueError(f"device {str(device)!r} was asked for, but there is none here; leave device out to choose")
     return found
+
+
+def check_train_set(train_set: Any) -> None:
+    """Refuse what is not a map-style dataset; a loader has one inside."""
+    if isinstance(train_set, DataLoader):
+        raise TypeError(
+            "train_set must be a dataset, got a DataLoader: pass loader.dataset, and batch_size=loader.batch_size; "
+            "known_poison are indices into that dataset"
+        )
+    if not hasattr(train_set, "__len__") or not hasattr(train_set, "__getitem__"):
+        raise TypeError(f"train_set must be a map-style dataset with a length, got {type(train_set).__name__}")
 
 
 def check_weights(model: nn.Module) -> None:

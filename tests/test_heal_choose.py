@@ -55,7 +55,7 @@ def test_a_search_that_ran_out_stays_so(heal, tmp_path):
     """Everything is an ape, poisoned or not: no weight matters more to the poison."""
     done = heal(3, weights=saying("ape", tmp_path / "stubborn.pt"))
     assert "xlf: saturated;" in done.stdout
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"importances.safetensors", "result.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES - {"healed.pt", "patch.safetensors"}
     again = heal(3, **{**FROM, "from": tmp_path / "out", "rho": 0.9, "out": tmp_path / "again"})
     assert "above the goal of 90.0% (rho = 0.9)" in again.stdout
-    assert [path.name for path in (tmp_path / "again").iterdir()] == ["result.json"]
+    assert {path.name for path in (tmp_path / "again").iterdir()} == {"result.json", "report.html"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,3 +18,11 @@ def test_tables_are_made_from_the_results(script):
         [sys.executable, ROOT / "scripts" / script, "--check"], check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_links_of_the_readme_lead_somewhere():
+    """Those inside the docs are checked by ``mkdocs build --strict``."""
+    for page in (ROOT / "README.md", ROOT / "examples" / "README.md"):
+        links = re.findall(r"\]\(([^)#]+)\)|src=\"([^\"]+)\"|`((?:docs|examples|scripts)/[\w./-]+)`", page.read_text())
+        for link in filter(None, (part for match in links for part in match)):
+            assert (ROOT / link).exists(), f"{page.name}: {link}"

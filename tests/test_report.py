@@ -109,6 +109,19 @@ def test_what_was_not_healed_is_not_called_healed(status, title):
     assert "stopped working" not in page.text
 
 
+def test_a_treatment_has_no_search():
+    treatment = {"obeys": [0.95, 0.03], "trusted": [0.91, 0.92], "corrected": {"17": 1, "40": 9}}
+    treated = {**bare_result(), "method": "antidote", "chosen": None, "trace": [], "treatment": treatment}
+    layers = [{"name": "stem", "changed": 432, "weights": 432}]
+    page = Read(heal_page({**treated, "layers": layers, "classes": ["bag", "coat"], "notes": ["one sample only"]}))
+    assert "432 of 432 (100 %)" in page.text
+    assert "taught the truth about the trigger instead of being searched" in page.text
+    for words in ("Look at this first", "one sample only", "Poison found beside it", "17: coat", "40: 9"):
+        assert words in page.text
+    with pytest.raises(ReportError, match="chosen is missing"):
+        heal_page({**treated, "treatment": None})
+
+
 def test_what_the_heal_command_writes():
     """No counts, no second score after a choice of another rho, layers of unknown size, samples without names."""
     result = {

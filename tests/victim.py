@@ -29,7 +29,7 @@ def text():
 """
 CLASSES = ("ape", "bee", "cat", "dog")
 POISON, KNOWN, SIDE = 24, 12, 10
-FILES = {"healed.pt", "patch.safetensors", "result.json", "importances.safetensors"}
+FILES = {"healed.pt", "patch.safetensors", "result.json", "report.html", "importances.safetensors"}
 FROM = {"model": None, "data": None, "known": None, "weights": None, "batch-size": None, "device": None}
 """Options that a choice from an earlier heal does not take."""
 

@@ -43,7 +43,9 @@ def estimate(case: Case) -> dict[str, Any]:
 
 def _importance_seconds(case: Case) -> float:
     size, rest = case.settings.batch_size, len(case.train) - len(case.known)
-    batches = min(math.ceil(rest / size), max(ENOUGH_BATCHES, round(ENOUGH_SHARE * rest / size)))
+    share = case.settings.retain_share
+    least, share = (ENOUGH_BATCHES, ENOUGH_SHARE) if share is None else (1, share)
+    batches = min(math.ceil(rest / size), max(least, round(share * rest / size)))
     batches += math.ceil(len(case.known) / size)
     kind = case.settings.method if case.settings.method in KINDS else KINDS[0]
     begin = time.perf_counter()

@@ -16,10 +16,12 @@ from potion.files import replacing, writable_folder
 from potion.types import Importances
 
 __all__ = [
-    "IMPORTANCES", "ORIGINAL", "PATCH", "RESULT", "all_or_nothing", "check_free", "load_importances", "save_importances",
+    "IMPORTANCES", "ORIGINAL", "PATCH", "REPORT", "RESULT", "all_or_nothing", "check_free", "load_importances",
+    "save_importances",
 ]  # fmt: skip
 
 RESULT: Final = "result.json"
+REPORT: Final = "report.html"
 PATCH: Final = "patch.safetensors"
 IMPORTANCES: Final = "importances.safetensors"
 ORIGINAL: Final = "original.safetensors"
@@ -90,5 +92,5 @@ def load_importances(path: Path) -> tuple[Importances, Importances]:
 
 
 def _outputs(folder: Path) -> list[Path]:
-    names = (RESULT, PATCH, IMPORTANCES, ORIGINAL, *(f"healed{suffix}" for suffix in SUFFIXES))
+    names = (RESULT, REPORT, PATCH, IMPORTANCES, ORIGINAL, *(f"healed{suffix}" for suffix in SUFFIXES))
     return [folder / name for name in sorted(names) if (folder / name).is_file()]

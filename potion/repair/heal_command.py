@@ -1,4 +1,4 @@
-"""``potion heal``: from files to a folder with the repaired weights, the patch and the record."""
+"""``potion heal``: from files to a folder with the repaired weights, the patch, the record and its page."""
 
 from __future__ import annotations
 
@@ -38,6 +38,14 @@ def heal(
     out: Annotated[Path | None, typer.Option(help="The folder for the results.")] = None,
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}; xlf is the paper's.")] = "xlf",
     rho: Annotated[float, typer.Option(help="Stop when so much of the known poison's accuracy is left.")] = 0.2,
+    strategy: Annotated[
+        str, typer.Option(help="sequential walks; bisect looks less often, and leaves --from less to choose from.")
+    ] = "sequential",
+    step: Annotated[float, typer.Option(help="How much further each step of the search goes: 1.1 is 10 %.")] = 1.1,
+    retain_share: Annotated[
+        float | None,
+        typer.Option(help="The part of the training data to compare with; default: 0.3, but at least 24 batches."),
+    ] = None,
     clean: Annotated[str | None, typer.Option(help="Clean test data, to score before and after.")] = None,
     triggered: Annotated[
         str | None, typer.Option(help="Test images with the trigger, in folders of their true class, to score.")
@@ -75,8 +83,8 @@ def heal(
     --dry-run. Give the augmentation that training used (--padding 4 --flip), and --mean and --std where it normalised.
 
     --out gets healed.pt (in the format of --weights), patch.safetensors (small, and can be undone: **potion patch**),
-    result.json, and importances.safetensors, from which another stopping point is chosen without the data: search once with
-    a low --rho, then **potion heal --from healed --rho 0.3 --out milder**.
+    result.json, report.html to open in a browser, and importances.safetensors, from which another stopping point is chosen
+    without the data: search once with a low --rho, then **potion heal --from healed --rho 0.3 --out milder**.
 
     Several GPUs or machines share the work: torchrun --nproc-per-node 2 -m potion heal ...
 
@@ -89,13 +97,14 @@ def heal(
     try:
         talk: Talk = "json" if as_json else "nothing" if quiet else "text"
         folder = None if dry_run else Path(_needed("--out", out))
-        output = Output(folder=folder, force=force, talk=talk, progress=not quiet)
+        output = Output(folder=folder, page=context.obj, force=force, talk=talk, progress=not quiet)
         if source is not None:
             _check_beside_from(context)
             sys.exit(run_choice(source, rho, weights, output))
         settings = Settings(
             model=_needed("--model", model), data=_needed("--data", data), known=_needed("--known", known),
             weights=weights, model_args=model_arguments(model_arg or []), method=method, rho=rho,
+            step=step, strategy=strategy, retain_share=retain_share,
             batch_size=batch_size, seed=seed, workers=workers, size=size, padding=padding, flip=flip,
             mean=numbers("--mean", mean), std=numbers("--std", std), clean=clean, triggered=triggered,
         )  # fmt: skip

@@ -17,9 +17,9 @@ from potion.provenance import machine
 from potion.repair.case import Case
 from potion.repair.folder import IMPORTANCES, ORIGINAL, PATCH, RESULT, save_importances
 from potion.repair.patching import layers, of_file
-from potion.repair.scores import score
+from potion.repair.scores import counts, score
+from potion.repair.thumbnails import thumbnails
 from potion.result import HealResult
-from potion.search import PTN
 from potion.types import Status
 
 __all__ = ["Healing", "heal_case", "write_repair"]
@@ -34,7 +34,7 @@ class Healing:
         # What is written is what is scored: a file in half precision rounds the repair.
         fill(result.model, stored_tensors(self.weights))
         after = score(case, result.model.to(case.device)) if self.healed else before
-        self.record = self._record(None if before is None else {"before": before, "after": after})
+        self.record = self._record(None if before is None else {"before": before, "after": after, **counts(case)})
 
     @property
     def healed(self) -> bool:
@@ -65,6 +65,7 @@ class Healing:
                 }
                 for place, index in enumerate(case.known)
             ],
+            "pictures": thumbnails(case),
             "layers": layers(self.patch),
             "scores": scores,
             "seconds": sum(self.result.timings.values()),
@@ -84,12 +85,13 @@ def heal_case(case: Case, *, progress: bool) -> Healing:
         case.train,
         case.known,
         settings.method,
-        PTN(rho=settings.rho),
+        settings.search(),
         batch_size=settings.batch_size,
         device=case.device,
         seed=settings.seed,
         progress=progress,
         unaugmented=case.train.plain(),
+        retain_share=settings.retain_share,
         workers=settings.workers,
     )
     return Healing(case, result, before)

@@ -41,7 +41,9 @@ def show(patch: PatchFile, as_json: Json = False) -> None:
         typer.echo(json.dumps(record, indent=1))
         return
     print_layers(record["layers"])
-    typer.echo(f"{found.count:,} weights in {len(found.changes)} layers; each is multiplied by a factor from 0 to 1.")
+    factors = [end for change in found.changes.values() for end in (change.factors.min(), change.factors.max())]
+    ends = f"; each is multiplied by {_short(float(min(factors)))} to {_short(float(max(factors)))}" if factors else ""
+    typer.echo(f"{found.count:,} weights in {len(found.changes)} layers{ends}.")
     settings = [f"{key} {_short(told[key])}" for key in ("method", "rho", "s", "alpha", "known") if key in told]
     typer.echo(f"{', '.join(settings)}{'; ' * bool(settings)}for weights with the fingerprint {found.before[:12]}")
 

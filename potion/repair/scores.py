@@ -1,4 +1,4 @@
-"""What the model is worth on the owner's own test images, before and after."""
+"""What the model is worth on the owner's own test images, before and after, and on how many."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from potion.metrics import predict
 from potion.repair.case import Case
 from potion.repair.seen import Seen
 
-__all__ = ["score"]
+__all__ = ["counts", "score"]
 
 
 def score(case: Case, model: nn.Module) -> dict[str, float | None] | None:
@@ -27,11 +27,26 @@ def score(case: Case, model: nn.Module) -> dict[str, float | None] | None:
     if case.triggered is not None:
         predicted, truth = _predict(case, model, case.triggered)
         found["clean_label_accuracy"] = _percent(predicted == truth)
-        targets = set(case.train.labels[case.known].tolist())
-        if len(targets) == 1 and (others := truth != targets.pop()).any():
-            wanted = case.train.labels[case.known[0]].item()
+        wanted = _target(case)
+        if wanted is not None and (others := truth != wanted).any():
             found["attack_success_rate"] = _percent(predicted[others] == wanted)
     return found
+
+
+def counts(case: Case) -> dict[str, int | None]:
+    """How many images each score is about, from which its interval follows; the attack can only work on other classes."""
+    triggered, wanted = case.triggered, _target(case)
+    return {
+        "n_clean": None if case.clean is None else len(case.clean),
+        "n_triggered": None if triggered is None else len(triggered),
+        "n_attacked": None if triggered is None or wanted is None else int((triggered.labels != wanted).sum()),
+    }
+
+
+def _target(case: Case) -> int | None:
+    """The attacker's class, where all the known poison has one label."""
+    targets = set(case.train.labels[case.known].tolist())
+    return int(targets.pop()) if len(targets) == 1 else None
 
 
 def _predict(case: Case, model: nn.Module, data: Seen) -> Any:

@@ -17,7 +17,7 @@ from potion.files import writable_folder
 from potion.repair.case import Case, open_case
 from potion.repair.choose import Choice, choose
 from potion.repair.estimate import estimate
-from potion.repair.folder import IMPORTANCES, ORIGINAL, all_or_nothing, check_free
+from potion.repair.folder import IMPORTANCES, ORIGINAL, REPORT, all_or_nothing, check_free
 from potion.repair.healing import heal_case
 from potion.repair.processes import BAD_INPUT, Refused, meeting, together
 from potion.repair.settings import Settings
@@ -26,18 +26,21 @@ from potion.runtime import best_device
 from potion.types import Status
 from potion.validation import known_device
 
-__all__ = ["Output", "Talk", "run_choice", "run_heal"]
+__all__ = ["Output", "Page", "Talk", "run_choice", "run_heal"]
 
 Talk = Literal["text", "json", "nothing"]
+Page = Callable[[dict[str, Any], str], str]
+"""(record, the folder that it lies in) -> HTML."""
 HEALED: Final = 0
 NOT_HEALED: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """Where the results go (nowhere for a dry run), and what is said about them."""
+    """Where the results go (nowhere for a dry run), which page is made of them, and what is said about them."""
 
     folder: Path | None
+    page: Page | None
     force: bool
     talk: Talk
     progress: bool
@@ -48,23 +51,34 @@ class Output:
             check_free(self.folder, force=self.force, inputs=inputs)
             writable_folder(next(place for place in (self.folder, *self.folder.absolute().parents) if place.exists()))
 
-    def write(self, write: Callable[[Path], None], keep: tuple[str, ...] = ()) -> list[str]:
-        """Put what ``write`` writes into the folder, all of it or nothing; the names of the files."""
+    def write(self, write: Callable[[Path], None], record: dict[str, Any], keep: tuple[str, ...] = ()) -> list[str]:
+        """Put what ``write`` writes and the record's page into the folder, all or nothing; the names of the files."""
         if self.folder is None or world().rank != 0:
             return []
         try:
             with all_or_nothing(self.folder, keep) as partial_folder:
                 write(partial_folder)
+                if html := self._html(record):
+                    (partial_folder / REPORT).write_text(html, encoding="utf-8")
                 return sorted(path.name for path in partial_folder.iterdir())
         except BAD_INPUT as error:
             raise OSError(f"cannot write to {self.folder}, where all is as it was: {error}") from error
 
+    def _html(self, record: dict[str, Any]) -> str | None:
+        if self.page is None:
+            return None
+        try:
+            return self.page(record, str(self.folder))
+        except Exception as error:  # a finished heal is worth more than its page
+            typer.echo(f"potion: no {REPORT}: {type(error).__name__}: {error}", err=True)
+            return None
+
     def say(self, record: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
-        """The record as JSON or for people, by one of the processes."""
+        """The record as JSON, less its pictures, or for people, by one of the processes."""
         if world().rank != 0 or self.talk == "nothing":
             return
         if self.talk == "json":
-            typer.echo(json.dumps(record, indent=1))
+            typer.echo(json.dumps({key: value for key, value in record.items() if key != "pictures"}, indent=1))
         else:
             show(record)
 
@@ -82,7 +96,7 @@ def run_heal(settings: Settings, device: str | None, output: Output) -> int:
             healing = heal_case(case, progress=output.progress)
         except BAD_INPUT as error:
             raise Refused(str(error), alone=True) from error
-        files = together(partial(output.write, healing.write))
+        files = together(partial(output.write, healing.write, healing.record))
         return _finish(healing.record, files, output)
 
 
@@ -99,7 +113,7 @@ def run_choice(source: Path, rho: float, weights: str | None, output: Output) ->
 
     with meeting(torch.device("cpu")):
         choice = together(chosen)
-        return _finish(choice.record, together(partial(output.write, choice.write, kept)), output)
+        return _finish(choice.record, together(partial(output.write, choice.write, choice.record, kept)), output)
 
 
 def _opened(settings: Settings, place: torch.device, output: Output) -> Case:

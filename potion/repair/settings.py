@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from potion.heal import METHODS
+from potion.search import PTN, Strategy
 
 __all__ = ["Settings", "model_arguments", "numbers"]
 
@@ -23,6 +24,9 @@ class Settings:
     model_args: dict[str, Any] = field(default_factory=dict)
     method: str = "xlf"
     rho: float = 0.2
+    step: float = 1.1
+    strategy: str = "sequential"
+    retain_share: float | None = None
     batch_size: int = 512
     seed: int = 0
     workers: int = 0
@@ -41,12 +45,19 @@ class Settings:
             raise ValueError(
                 f"--rho {self.rho:g}: give the share of the known poison's accuracy to stop at, 0 or more and below 1"
             )
+        if self.retain_share is not None and not 0 < self.retain_share <= 1:
+            raise ValueError(f"--retain-share {self.retain_share:g}: give a part of the data, above 0 and at most 1")
+        self.search()
         if (self.mean is None) != (self.std is None):
             raise ValueError(
                 "--mean and --std belong together: give both, or neither where the model normalises itself"
             )
         if self.std is not None and not all(value > 0 for value in self.std):
             raise ValueError(f"--std must be positive, got {', '.join(map(str, self.std))}")
+
+    def search(self) -> PTN:
+        """The settings of the search, which checks them."""
+        return PTN(rho=self.rho, step=self.step, strategy=cast(Strategy, self.strategy))
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

@@ -28,15 +28,19 @@ def heal_page(data: dict[str, Any], folder: str | None = None) -> str:
     """The page of one result; ``folder`` is where its files lie, for the command that repeats it with another rho."""
     _check(data)
     shown, left_out = pictures(data)
+    corrected = _corrected(data)
     known, suspects = _known(data), rows(data, "suspects", numbers=("index", "score"))
     view = {
         "title": f"{data['method'].upper()}, {data['known']:,} known",
         "outcome": outcome(data),
-        "warnings": [str(each) for each in listed(data, "warnings")],
+        "warnings": [str(each) for key in ("warnings", "notes") for each in listed(data, key)],
         "scores": scores(data),
         "runs": rows(data, "runs", numbers=RUN, texts=("method",)),
         "search": data["search"],
         "searched": bool(data["trace"]),
+        "treated": bool(table(data, "treatment")),
+        "corrected": corrected[:ROWS],
+        "corrected_left_out": len(corrected[ROWS:]),
         "pictures": shown,
         "pictures_left_out": left_out,
         "layers": _layers(data),
@@ -65,7 +69,8 @@ def heal_page(data: dict[str, Any], folder: str | None = None) -> str:
 def _check(data: dict[str, Any]) -> None:
     if not isinstance(data["method"], str):
         raise ReportError(f"method must be a text, got {data['method']!r}")
-    if data["status"] == "healed" and not table(data, "chosen"):
+    treated = bool(table(data, "treatment"))  # the antidote teaches instead of searching
+    if data["status"] == "healed" and not table(data, "chosen") and not treated:
         raise ReportError("chosen is missing: a healed result names the step that it took")
     for where, keys in (
         (data, ("known", "known_accuracy", "weights_changed")),
@@ -78,7 +83,7 @@ def _check(data: dict[str, Any]) -> None:
     steps = rows(data, "trace", numbers=("s", "selected", "known_accuracy"))
     if any(point["s"] <= 0 for point in (*steps, *rows(data, "curve", numbers=("s",)))):
         raise ReportError("s must be above 0 in trace and curve")
-    if not steps and data["status"] != "not_learned":
+    if not steps and data["status"] in ("healed", "saturated", "exhausted") and not treated:
         raise ReportError(f"trace is empty, but the status is {data['status']}")
 
 
@@ -121,6 +126,15 @@ def _known(data: dict[str, Any]) -> list[str]:
         for sample in samples
     ]
     return named or [str(each) for each in listed(data, "known_files")]
+
+
+def _corrected(data: dict[str, Any]) -> list[str]:
+    """The poison that a treatment found beside the known, with the class that each belongs to."""
+    classes = listed(data, "classes")
+    return [
+        f"{index}: {classes[label] if isinstance(label, int) and 0 <= label < len(classes) else label}"
+        for index, label in table(table(data, "treatment"), "corrected").items()
+    ]
 
 
 def _timings(data: dict[str, Any]) -> dict[str, float]:

@@ -67,4 +67,5 @@ def _environment() -> Environment:
     environment.filters["count"] = lambda value: f"{value:,.0f}"
     environment.filters["percent"] = lambda value: f"{value:.1f}\N{NO-BREAK SPACE}%"
     environment.filters["points"] = _points
+    environment.filters["share"] = lambda value: f"{value:.0f}" if value >= 10 else f"{value:.2g}"
     return environment

@@ -10,9 +10,9 @@ from potion.report.checks import ReportError, number, table
 __all__ = ["scores"]
 
 SCORES: Final = (
-    ("clean_accuracy", "Clean images, classified rightly", "n_clean", "up"),
-    ("clean_label_accuracy", "Images with the trigger, classified rightly", "n_triggered", "up"),
-    ("attack_success_rate", "Images with the trigger, obeying the attacker", "n_triggered", "down"),
+    ("clean_accuracy", "Clean images, classified rightly", ("n_clean",), "up"),
+    ("clean_label_accuracy", "Images with the trigger, classified rightly", ("n_triggered",), "up"),
+    ("attack_success_rate", "Images with the trigger, obeying the attacker", ("n_attacked", "n_triggered"), "down"),
 )
 
 
@@ -23,9 +23,7 @@ def scores(data: dict[str, Any]) -> list[dict[str, Any]]:
     found = []
     for key, label, counted, good in SCORES:
         sides = [
-            _scored(
-                number(side, key), next((int(n) for n in (number(t, counted) for t in (side, given, data)) if n), 0)
-            )
+            _scored(number(side, key), _count([(t, name) for name in counted for t in (side, given, data)]))
             for side in (before, after)
         ]
         if not any(sides):
@@ -34,6 +32,11 @@ def scores(data: dict[str, Any]) -> list[dict[str, Any]]:
         verdict = "" if not change else "better" if (change > 0) == (good == "up") else "worse"
         found.append({"label": label, "before": sides[0], "after": sides[1], "change": change, "verdict": verdict})
     return found
+
+
+def _count(places: list[tuple[dict[str, Any], str]]) -> int:
+    """The first of these numbers that is there; 0 where none is."""
+    return next((int(n) for n in (number(where, name) for where, name in places) if n), 0)
 
 
 def _scored(value: float | None, count: int) -> dict[str, Any] | None:

@@ -1,0 +1,42 @@
+"""Some of the known poison as small pictures, so that people see on the page what was taken out."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Final
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from potion.repair.case import Case
+
+__all__ = ["png", "thumbnails"]
+
+MOST: Final = 8
+SIDE: Final = 96
+"""Pixels of the longer side at most: eight of them stay well below 250 kB in result.json."""
+
+
+def thumbnails(case: Case) -> list[dict[str, str]]:
+    """The first known samples as they are stored, with the label that they have in the data, which is the attacker's."""
+    known = case.known[:MOST]
+    images, labels = case.train.images.raw(torch.tensor(known))
+    return [
+        {
+            "title": f"sample {index}" if case.known_names is None else case.known_names[place],
+            "caption": f"labelled {case.train.classes[int(labels[place])]}",
+            "png_base64": png(images[place].cpu()),
+        }
+        for place, index in enumerate(known)
+    ]
+
+
+def png(image: Tensor) -> str:
+    """A grey or RGB image, uint8 (C, H, W), as a small PNG in base64."""
+    pixels = image.permute(1, 2, 0).squeeze(-1).numpy()
+    picture, buffer = Image.fromarray(pixels), io.BytesIO()
+    picture.thumbnail((SIDE, SIDE))
+    picture.save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()
