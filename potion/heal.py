@@ -26,7 +26,7 @@ from potion.result import HealResult
 from potion.runtime import Clock, Precision, copied, forked_rng, generator_for, plain_arithmetic
 from potion.search import PTN
 from potion.types import Status
-from potion.validation import check_weights, known_indices, whole_number
+from potion.validation import check_train_set, check_weights, known_indices, whole_number
 from potion.version import __version__
 from potion.working import lent, working_copy
 
@@ -256,8 +256,7 @@ def _check_settings(
         raise ValueError(f"retain_share must be above 0 and at most 1, got {retain_share!r}")
     if retain not in get_args(Retain):
         raise ValueError(f"retain must be one of {', '.join(get_args(Retain))}, got {retain!r}")
-    if not hasattr(train_set, "__len__") or not hasattr(train_set, "__getitem__"):
-        raise TypeError(f"train_set must be a map-style dataset with a length, got {type(train_set).__name__}")
+    check_train_set(train_set)
     if unaugmented is not None and len(unaugmented) != len(train_set):
         raise ValueError(f"unaugmented must have the {len(train_set)} samples of train_set, it has {len(unaugmented)}")
 

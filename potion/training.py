@@ -20,6 +20,7 @@ from torch.utils.data import Dataset
 from potion.batches import fetch, shuffled, stream
 from potion.files import replacing
 from potion.fingerprint import add_tensor, fingerprint
+from potion.forward import returned_logits
 from potion.progress import Progress
 from potion.runtime import forked_rng, rng_states, set_layout, set_rng_states
 
@@ -172,7 +173,7 @@ class _Run:
         if self.recipe.channels_last and inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         with self._autocast():
-            outputs = self.forward(inputs)
+            outputs = returned_logits(self.forward(inputs))
             loss = self.objective(inputs, outputs, labels)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
