@@ -1,4 +1,4 @@
-"""The command line: potion demo | heal | patch | report | attacks | bench | version."""
+"""The command line: potion demo | heal | discover | patch | report | attacks | bench | version."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from potion.bench.commands import app as bench
+from potion.repair.discover_command import discover
 from potion.repair.heal_command import heal
 from potion.repair.patch_command import app as patch
 from potion.report.command import report
@@ -31,6 +32,7 @@ app = typer.Typer(
 
 
 app.command()(heal)
+app.command()(discover)
 app.add_typer(patch, name="patch")
 app.add_typer(bench, name="bench")
 app.command()(report)

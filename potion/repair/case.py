@@ -34,10 +34,15 @@ class Case:
     own_weights: bool
     train: Seen
     known: list[int]
-    known_names: list[str] | None
+    files: list[str] | None
     clean: Seen | None
     triggered: Seen | None
     device: torch.device
+
+    @property
+    def known_names(self) -> list[str] | None:
+        """The files of the known poison, where the data are files."""
+        return None if self.files is None else [self.files[index] for index in self.known]
 
     def obeying(self) -> int:
         """How many of the known samples the model calls by their label in the data, which is the attacker's."""
@@ -78,7 +83,7 @@ def open_case(settings: Settings, device: torch.device) -> Case:
         own_weights=settings.weights is not None or network.weights is not None,
         train=seen(settings.data, encoded),
         known=known,
-        known_names=None if files is None else [_short(files[index], settings.data) for index in known],
+        files=None if files is None else [_short(file, settings.data) for file in files],
         clean=to_score(settings.clean),
         triggered=to_score(settings.triggered),
         device=device,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from potion.heal import METHODS
+from potion.repair import options
 from potion.terminal import Json, Quiet, fail
 
 __all__ = ["heal"]
@@ -17,24 +18,11 @@ __all__ = ["heal"]
 
 def heal(
     context: typer.Context,
-    model: Annotated[
-        str | None,
-        typer.Option(help="package.module:function, a name of timm or of potion, or a Hugging Face folder."),
-    ] = None,
-    model_arg: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="An argument for the model, as JSON or text; repeat it."),
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="safetensors, .pt, .pth or .ckpt. Default: those that the model brings along.")
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="The training data: a folder a class, parquet, a data set's name or hub id.")
-    ] = None,
-    known: Annotated[
-        str | None,
-        typer.Option(help="The known poison: a text, CSV or JSON list of file names or indices; or 17,4021."),
-    ] = None,
+    model: options.Model = None,
+    model_arg: options.ModelArg = None,
+    weights: options.Weights = None,
+    data: options.Data = None,
+    known: options.Known = None,
     out: Annotated[Path | None, typer.Option(help="The folder for the results.")] = None,
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}; xlf is the paper's.")] = "xlf",
     rho: Annotated[float, typer.Option(help="Stop when so much of the known poison's accuracy is left.")] = 0.2,
@@ -50,19 +38,15 @@ def heal(
     triggered: Annotated[
         str | None, typer.Option(help="Test images with the trigger, in folders of their true class, to score.")
     ] = None,
-    size: Annotated[
-        int | None, typer.Option(min=1, help="Bring images to so many pixels (their middle square).")
-    ] = None,
-    padding: Annotated[int, typer.Option(min=0, help="Training cropped at random from images padded so far.")] = 0,
-    flip: Annotated[bool, typer.Option("--flip", help="Training mirrored images at random.")] = False,
-    mean: Annotated[
-        str | None, typer.Option(help="What training subtracted from [0, 1] pixels: 0.49,0.48,0.45. Default: timm's.")
-    ] = None,
-    std: Annotated[str | None, typer.Option(help="What it divided by then.")] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Samples a batch.")] = 512,
-    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu, ...; default: the best there is.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides all that is random.")] = 0,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode images, where they stay on disk.")] = 0,
+    size: options.Size = None,
+    padding: options.Padding = 0,
+    flip: options.Flip = False,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    batch_size: options.BatchSize = 512,
+    device: options.Device = None,
+    seed: options.Seed = 0,
+    workers: options.Workers = 0,
     source: Annotated[
         Path | None,
         typer.Option("--from", help="The folder of an earlier heal: choose another --rho, without the data."),
@@ -70,7 +54,7 @@ def heal(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and how long; write nothing.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over results in --out.")] = False,
+    force: options.Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -96,15 +80,15 @@ def heal(
 
     try:
         talk: Talk = "json" if as_json else "nothing" if quiet else "text"
-        folder = None if dry_run else Path(_needed("--out", out))
+        folder = None if dry_run else Path(options.needed("--out", out))
         output = Output(folder=folder, page=context.obj, force=force, talk=talk, progress=not quiet)
         if source is not None:
             _check_beside_from(context)
             sys.exit(run_choice(source, rho, weights, output))
         settings = Settings(
-            model=_needed("--model", model), data=_needed("--data", data), known=_needed("--known", known),
-            weights=weights, model_args=model_arguments(model_arg or []), method=method, rho=rho,
-            step=step, strategy=strategy, retain_share=retain_share,
+            model=options.needed("--model", model), data=options.needed("--data", data),
+            known=options.needed("--known", known), weights=weights, model_args=model_arguments(model_arg or []),
+            method=method, rho=rho, step=step, strategy=strategy, retain_share=retain_share,
             batch_size=batch_size, seed=seed, workers=workers, size=size, padding=padding, flip=flip,
             mean=numbers("--mean", mean), std=numbers("--std", std), clean=clean, triggered=triggered,
         )  # fmt: skip
@@ -116,12 +100,6 @@ def heal(
         fail(" ".join(str(error).split()))
     except KeyboardInterrupt:
         fail("stopped; nothing was written", 130)
-
-
-def _needed(option: str, value: Any) -> Any:
-    if value is None:
-        raise ValueError(f"{option} is missing; potion heal --help shows an example")
-    return value
 
 
 def _check_beside_from(context: typer.Context) -> None:

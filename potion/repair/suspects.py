@@ -1,0 +1,74 @@
+"""Suspects as a list that a spreadsheet opens, and as a contact sheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import torch
+from PIL import Image, ImageDraw
+
+from potion.discover import Suspect, Suspects, discover
+from potion.files import replacing
+from potion.repair.case import Case
+from potion.result import HealResult
+
+__all__ = ["discovered", "write_suspects"]
+
+DRAWN: Final = 60
+COLUMNS: Final = 10
+SIDE: Final = 96
+"""Pixels of a picture on the sheet."""
+
+
+def discovered(case: Case, result: HealResult) -> Suspects:
+    """The suspects of a case that was healed."""
+    return discover(
+        case.model,
+        result,
+        case.train,
+        unaugmented=case.train.plain(),
+        batch_size=case.settings.batch_size,
+        device=case.device,
+        seed=case.settings.seed,
+    )
+
+
+def write_suspects(path: Path, case: Case, suspects: Suspects) -> list[Path]:
+    """The list and, where there are any, the sheet beside it; returns the files."""
+    text = io.StringIO()
+    rows = csv.writer(text)
+    names, classes = case.files, case.train.classes
+    rows.writerow(["rank", "index", "name", "label", "believed", "score", "fell", "fires", "poison"])
+    for rank, suspect in enumerate(suspects, 1):
+        rows.writerow([
+            rank, suspect.index, "" if names is None else names[suspect.index], classes[suspect.label],
+            classes[suspect.believed], f"{suspect.score:.4f}", f"{suspect.fell:.2f}",
+            "" if suspect.fires is None else f"{suspect.fires:.2f}", int(rank <= suspects.cut),
+        ])  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replacing(path, lambda partial: Path(partial).write_text(text.getvalue(), encoding="utf-8"))
+    if not len(suspects):
+        return [path]
+    sheet = path.with_suffix(".png")
+    replacing(sheet, lambda partial: _sheet(case, suspects[:DRAWN], suspects.cut).save(partial, "PNG"))
+    return [path, sheet]
+
+
+def _sheet(case: Case, suspects: Sequence[Suspect], cut: int) -> Image.Image:
+    """The surest suspects, ten a row, with their index and the class that they belong to; poison has a red frame."""
+    height = SIDE + 26
+    sheet = Image.new("RGB", (COLUMNS * SIDE, -(-len(suspects) // COLUMNS) * height), "white")
+    draw = ImageDraw.Draw(sheet)
+    images, _ = case.train.images.raw(torch.tensor([suspect.index for suspect in suspects]))
+    for place, (suspect, image) in enumerate(zip(suspects, images.cpu(), strict=True)):
+        left, top = place % COLUMNS * SIDE, place // COLUMNS * height
+        picture = Image.fromarray(image.permute(1, 2, 0).squeeze(-1).numpy()).convert("RGB")
+        sheet.paste(picture.resize((SIDE - 8, SIDE - 8), Image.Resampling.NEAREST), (left + 4, top + 4))
+        if place < cut:
+            draw.rectangle((left + 1, top + 1, left + SIDE - 2, top + SIDE - 2), outline=(204, 51, 17), width=3)
+        draw.text((left + 4, top + SIDE), f"{suspect.index}\n{case.train.classes[suspect.believed]}"[:40], fill="black")
+    return sheet
