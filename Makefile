@@ -18,7 +18,7 @@ demo: install
 	$(BIN)/potion demo
 
 test: lint types docs browser
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest
 
 lint: install
 	$(BIN)/ruff check .

@@ -42,7 +42,8 @@ class Antidote:
 
     ``epochs`` are passes over the training set, of the quarantine and of each of the ``rounds`` of immunising;
     ``transplants`` is the share of images that get the trigger; ``admitted`` that of the quarantined samples that the
-    first round takes back; ``held_out`` that of the trusted samples which are kept for judging.
+    first round takes back; ``held_out`` that of the trusted samples which are kept for judging. The trigger is sought in up
+    to ``sources`` known samples, and in ``more`` of the others where fewer are known; masks are tried on ``pool`` images.
     """
 
     sources: int = 16
@@ -57,6 +58,17 @@ class Antidote:
     lr: float = 0.01
     search: Search = field(default_factory=Search)
 
+    def __post_init__(self) -> None:
+        for name in ("sources", "pool", "rounds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("quarantine_epochs", "epochs", "lr"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        for name in ("held_out", "transplants", "admitted"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} must be a share between 0 and 1, got {getattr(self, name)}")
+
 
 class NothingFound(Exception):  # noqa: N818 (nothing went wrong)
     """There is no sign of a trigger; the message says why."""
@@ -68,11 +80,11 @@ class Treatment:
 
     ``triggers`` are the localised ones, strongest first. The rest are fractions before and after, on held-out trusted
     images: ``obeys`` with a transplanted trigger, ``trusted`` accuracy without. ``corrected`` are the quarantined samples
-    that were found to be poison, with the class that they belong to; ``known`` is the share of the known ones that obeyed.
+    that were found to be poison, with the class that they belong to; ``known`` is the share of the known ones that obey.
     """
 
     triggers: list[Trigger]
-    known: float
+    known: tuple[float, float]
     obeys: tuple[float, float]
     trusted: tuple[float, float]
     corrected: dict[int, int]
@@ -85,8 +97,10 @@ class Treatment:
     def judged(self, rho: float, allowed: float) -> tuple[Status, list[str]]:
         """Whether it worked: at most ``rho`` of the trigger's power left, at most ``allowed`` points of accuracy lost."""
         notes = [] if self.localised else ["no small trigger could be localised in the known samples"]
-        if self.obeys[1] > rho * self.obeys[0]:
-            return Status.EXHAUSTED, [*notes, f"the transplanted trigger still works on {self.obeys[1]:.1%} of images"]
+        before, after = self.obeys if self.triggers else self.known
+        if after > rho * before:
+            what = "images with the transplanted trigger" if self.triggers else "known samples"
+            return Status.EXHAUSTED, [*notes, f"{after:.1%} of {what} still get the attacker's label"]
         if 100 * (self.trusted[0] - self.trusted[1]) > allowed:
             return Status.GUARDED, [*notes, f"accuracy on trusted samples fell to {self.trusted[1]:.1%}"]
         return Status.HEALED, notes
@@ -105,6 +119,7 @@ class Treatment:
         return {
             "localised": self.localised,
             "triggers": [trigger.to_dict() for trigger in self.triggers],
+            "known": list(self.known),
             "obeys": list(self.obeys),
             "trusted": list(self.trusted),
             "corrected": {str(index): label for index, label in self.corrected.items()},
@@ -156,9 +171,9 @@ def treat(
     with clock("judging"):
         treatment = Treatment(
             triggers=triggers,
-            known=ward.obedience(known),
+            known=(ward.obedience(victim, known), ward.obedience(healed, known)),
             obeys=(ward.obeys(victim, triggers), ward.obeys(healed, triggers)),
-            trusted=(ward.accuracy(victim), ward.accuracy(healed)),
+            trusted=(ward.obedience(victim, ward.held_out), ward.obedience(healed, ward.held_out)),
             corrected=corrected,
         )
     return healed, treatment
@@ -314,15 +329,10 @@ class _Ward:
         poison = self.obeying & (guesses != own) & (self._before - now > limit)
         return poison, ~poison & (guesses == own), guesses
 
-    def obedience(self, indices: Sequence[int]) -> float:
-        """How many samples the patient gives the label in the data."""
-        _, guesses = self.margins(self.victim, indices)
+    def obedience(self, model: nn.Module, indices: Sequence[int]) -> float:
+        """How many samples get the label in the data."""
+        _, guesses = self.margins(model, indices)
         return float((guesses == self.claims(indices)).float().mean())
-
-    def accuracy(self, model: nn.Module) -> float:
-        """On held-out trusted samples."""
-        _, guesses = self.margins(model, self.held_out)
-        return float((guesses == self.claims(self.held_out)).float().mean())
 
     @torch.no_grad()
     def obeys(self, model: nn.Module, triggers: Sequence[Trigger]) -> float:

@@ -224,7 +224,7 @@ def _immunised(
         patch=patch,
         trace=[],
         chosen=None,
-        known_accuracy=treatment.known if treatment is not None else 0.0,
+        known_accuracy=0.0 if treatment is None else treatment.known[0],
         method="antidote",
         known=len(known),
         search=search,

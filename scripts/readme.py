@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- demo table: scripts/readme.py -->\n", "<!-- end of demo table -->"
-NAMES = {"none": "the poisoned model", "retrain": "retrained without the known half"}
+NAMES = {"none": "the poisoned model", "retrain": "retrained without the known half", "antidote": "antidote"}
 
 
 def table() -> str:

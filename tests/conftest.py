@@ -18,9 +18,6 @@ if "+cpu" in torch.__version__ and "+cpu" not in importlib.metadata.version("tor
     for operator in ("nms", "qnms"):
         torchvision_operators.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)  # the workers share the cores, and must not fight for them
-
 from typer.testing import CliRunner
 
 from backdoor import learned

@@ -151,12 +151,20 @@ def test_a_patch_leads_to_another_model_and_back():
 
 def test_a_treatment_is_judged_by_the_trigger_and_the_trusted():
     def judged(obeys, trusted):
-        found = Treatment(triggers=[trigger()], known=1.0, obeys=obeys, trusted=trusted, corrected={})
+        found = Treatment(triggers=[trigger()], known=(1.0, 1.0), obeys=obeys, trusted=trusted, corrected={})
         return found.judged(0.2, 2.0)[0]
 
     assert judged((0.9, 0.1), (0.95, 0.94)) is potion.Status.HEALED
     assert judged((0.9, 0.3), (0.95, 0.94)) is potion.Status.EXHAUSTED
     assert judged((0.9, 0.1), (0.95, 0.90)) is potion.Status.GUARDED
+    blind = Treatment(triggers=[], known=(1.0, 0.5), obeys=(0.0, 0.0), trusted=(0.9, 0.9), corrected={})
+    assert blind.judged(0.2, 2.0)[0] is potion.Status.EXHAUSTED, "without a trigger the known samples judge"
+
+
+@pytest.mark.parametrize("bad", [{"rounds": 0}, {"epochs": 0.0}, {"held_out": 1.0}, {"transplants": -0.1}])
+def test_settings_that_make_no_sense_are_refused(bad):
+    with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
+        potion.Antidote(**bad)
 
 
 def test_where_nobody_can_be_trusted_nothing_is_done():
@@ -176,8 +184,8 @@ def short(embedded):
     """A part of the embedded training set: some of the poisoned samples, and clean ones."""
     data = embedded.train_set()
     poison = embedded.poison()
-    rows = poison[:60] + [row for row in range(len(data)) if row not in set(poison)][:2940]
-    return Subset(data, rows), Subset(data.plain(), rows), set(poison[:60]), rows
+    rows = poison[:40] + [row for row in range(len(data)) if row not in set(poison)][:1960]
+    return Subset(data, rows), Subset(data.plain(), rows), set(poison[:40]), rows
 
 
 SETTINGS = potion.Antidote(more=2, epochs=3.0, search=Search(steps=100, lr=0.3))

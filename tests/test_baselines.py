@@ -17,11 +17,15 @@ from potion.baselines.distillation import divergence
 from potion.data import ImageSet, PoisonedSet, View
 from potion.embedded import new_model
 from potion.fingerprint import fingerprint
+from potion.localise import Search
 from potion.metrics import accuracy
 from potion.training import Recipe
 
 ssd_grid_module = importlib.import_module("potion.baselines.ssd_grid")
-SEARCHING = {"xlf", "lf", "ssd"}
+SEARCHING = {"xlf", "lf", "ssd", "antidote"}
+SHORT = potion.Antidote(
+    sources=1, more=0, rounds=1, epochs=1.0, quarantine_epochs=1.0, search=Search(steps=20, images=16, looked_at=16)
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +44,7 @@ def problem(embedded, victim):
         recipe=Recipe(iterations=4, batch_size=120, lr=0.01),
         new_model=new_model,
         batch_size=120,
+        antidote=SHORT,
     )
 
 

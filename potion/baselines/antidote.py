@@ -11,7 +11,7 @@ __all__ = ["antidote"]
 
 
 def antidote(problem: Problem) -> Repair:
-    """Localise the trigger in the known poison, find the rest of it, and teach the model the truth (docs/antidote.md).
+    """Localise the trigger in the known poison, find the rest of it, teach the model the truth (this project's, 2026).
 
     Where it does not take, the result is that of guarded XLF, and the notes say so.
     """
@@ -29,6 +29,7 @@ def antidote(problem: Problem) -> Repair:
         unaugmented=plain_set,
         cache=problem.cache,
         workers=problem.workers,
+        antidote=problem.antidote,
     )
     notes = {"summary": result.summary(), "weights_changed": result.patch.count}
     if result.treatment is not None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from potion.antidote import Antidote
 from potion.batches import DatasetBatches, shuffled
 from potion.importance import importances
 from potion.result import HealResult
@@ -37,6 +38,7 @@ class Problem:
     new_model: Callable[[], nn.Module]
     plain_set: Dataset[Any] | None = None
     search: PTN = field(default_factory=PTN)
+    antidote: Antidote = field(default_factory=Antidote)
     batch_size: int = 512
     device: torch.device | str = "cpu"
     seed: int = 0
