@@ -24,6 +24,7 @@ def poisoned_set(device):
     return PoisonedSet(base, BadNet(), range(40), view=View(padding=4, flip=True))
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_nothing_waits_for_the_gpu_while_importances_are_added_up():
     model = resnet9(width=16).cuda()
     batches = DatasetBatches(poisoned_set("cuda"), range(600), 128, device="cuda", part=(0, 1))
