@@ -14,6 +14,8 @@ from statistics import fmean
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+LARGE = 30_000_000
+"""Beside the weights of smaller models everything else is large: a batch of images, some known poison."""
 TITLES = {"embedded": "embedded victim", "goel-cifar10": "CIFAR-10, ResNet-9"}
 
 
@@ -79,7 +81,7 @@ def memories() -> str:
     ]
     for path in sorted((ROOT / "results/speed").glob("*.json")):
         found = json.loads(path.read_text())
-        if memory := found["memory"]:
+        if (memory := found["memory"]) and found["parameters"] > LARGE:
             sizes = " | ".join(f"{memory[name] / 2**20:,.0f} MiB" for name in ("weights", "activations", "peak"))
             over = memory["over model and activations, in weights"]
             lines.append(f"| {path.stem} | {sizes} | {over:.2f} x the weights |")

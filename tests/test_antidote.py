@@ -11,13 +11,14 @@ from torch import nn
 from torch.utils.data import Subset, TensorDataset
 
 import potion
-from potion.antidote import STRONG, NothingFound, Treatment, out_of_place, treat
+from potion.antidote import STRONG, Treatment, treat
 from potion.batches import labels_of
 from potion.localise import Search, Surroundings, localise
 from potion.medicine import Medicine
 from potion.metrics import damage, evaluate, healed
 from potion.runtime import Clock
 from potion.trigger import DOMAINS, Trigger
+from potion.ward import NothingFound, out_of_place
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ ORDER = [
     *("version", "types", "files", "runtime", "recorded", "distributed", "fingerprint", "progress", "provenance"),
     *("forward", "batches"),
     *("checkpoint", "importance", "patch", "dampening", "ranking", "cursor", "search", "cache", "validation"),
-    *("training", "trigger", "localise", "margins", "medicine", "antidote", "result", "working"),
+    *("training", "trigger", "localise", "margins", "medicine", "ward", "antidote", "result", "working"),
     *("neutralise", "heal", "discover"),
     *("attacks", "metrics", "data", "models", "baselines", "embedded", "gallery", "tradeoff"),
     *("demo", "terminal", "repair", "bench", "report", "cli"),
