@@ -6,7 +6,8 @@ The known poison names the attacker's labels, so every sample with another label
    images (:mod:`potion.localise`).
 2. *Quarantine* all samples with an attacker's label. A copy of the model is fine-tuned on trusted samples alone, some with a
    transplanted trigger and their true label. Under it, undiscovered poison falls out of place among the samples that share
-   its label; what does is named by its true class, and tells more about the trigger.
+   its label; what does is named by its true class, and tells more about the trigger: what more of it contains, and what
+   all of it adds to images on average (:mod:`potion.pattern`). With that, once more.
 3. *Immunise* the model on trusted samples, the quarantined ones that look like their label, the corrected poison, and
    transplants. The immunised model tells poison from the rest better than the quarantine did: look again, and once more.
 """
@@ -14,74 +15,21 @@ The known poison names the attacker's labels, so every sample with another label
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from statistics import median
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from potion.runtime import Clock
-from potion.trigger import Trigger
-from potion.types import Status
+from potion.treatment import Treatment
+from potion.trigger import STRONG, Trigger
 from potion.ward import Antidote, NothingFound, Ward, out_of_place
 
 __all__ = ["Antidote", "NothingFound", "Treatment", "treat"]
 
-STRONG: Final = 0.15
-"""A trigger of this strength is taken for one. Set after a look at about a dozen masks, not yet measured."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Treatment:
-    """What the antidote found and did.
-
-    ``triggers`` are the localised ones, strongest first. The rest are fractions before and after, on held-out trusted
-    images: ``obeys`` with a transplanted trigger, ``trusted`` accuracy without. ``corrected`` are the quarantined samples
-    that were found to be poison, with the class that they belong to; ``known`` is the share of the known ones that obey.
-    """
-
-    triggers: list[Trigger]
-    known: tuple[float, float]
-    obeys: tuple[float, float]
-    trusted: tuple[float, float]
-    corrected: dict[int, int]
-
-    @property
-    def localised(self) -> bool:
-        """Whether a trigger was found that is clearly one."""
-        return bool(self.triggers) and self.triggers[0].strength >= STRONG
-
-    def judged(self, rho: float, allowed: float) -> tuple[Status, list[str]]:
-        """Whether it worked: at most ``rho`` of the trigger's power left, at most ``allowed`` points of accuracy lost."""
-        notes = [] if self.localised else ["no small trigger could be localised in the known samples"]
-        before, after = self.obeys if self.triggers else self.known
-        if after > rho * before:
-            what = "images with the transplanted trigger" if self.triggers else "known samples"
-            return Status.EXHAUSTED, [*notes, f"{after:.1%} of {what} still get the attacker's label"]
-        if 100 * (self.trusted[0] - self.trusted[1]) > allowed:
-            return Status.GUARDED, [*notes, f"accuracy on trusted samples fell to {self.trusted[1]:.1%}"]
-        return Status.HEALED, notes
-
-    def told(self) -> str:
-        """What was done, in one sentence."""
-        where = f"{self.triggers[0].size} {self.triggers[0].domain}" if self.triggers else "nothing small"
-        return (
-            f"the trigger was found in {where}; on held-out images it works in {self.obeys[1]:.1%} of cases, not "
-            f"{self.obeys[0]:.1%}; {len(self.corrected)} more poisoned samples were found; accuracy on trusted samples went "
-            f"from {self.trusted[0]:.1%} to {self.trusted[1]:.1%}."
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Without the images, ready for JSON."""
-        return {
-            "localised": self.localised,
-            "triggers": [trigger.to_dict() for trigger in self.triggers],
-            "known": list(self.known),
-            "obeys": list(self.obeys),
-            "trusted": list(self.trusted),
-            "corrected": {str(index): label for index, label in self.corrected.items()},
-        }
+SHARED, FAR = 0.005, 1.5
+"""So many of the quarantined samples must share a weaker one, and lie so many times as far out of place as would do."""
 
 
 def treat(
@@ -104,52 +52,63 @@ def treat(
     with clock("sorting"):
         ward = Ward(victim, train_set, plain_set, labels, known, settings, clock.device, batch_size, seed, progress)
     with clock("localising"):
-        triggers = ward.localised(known, settings.sources)
+        triggers = ward.localised(ward.known, settings.sources)
     with clock("quarantine"):
-        strong = [trigger for trigger in triggers if trigger.strength >= STRONG]
-        filtered = ward.taught(ward.trusted, {}, strong, settings.quarantine_epochs, "quarantine")
-        placed, guesses = ward.margins(filtered, ward.quarantined)
-        outside = out_of_place(placed, ward.claims(ward.quarantined))
-        if not strong:
-            _expect_poison(ward, filtered, placed, known)
-        corrected = ward.corrections(outside & ward.obeying, guesses)
-    with clock("localising more"):
-        if len(known) < settings.more:
-            lowest = [index for index in ward.by(placed) if index in corrected]
-            triggers += ward.localised(lowest, settings.more, domains={trigger.domain for trigger in triggers})
-        triggers = _useful(triggers)
+        corrected: dict[int, int] = {}
+        patterns: list[Trigger] = []
+        for number in range(settings.quarantines):
+            strong = [trigger for trigger in triggers if trigger.strong] or triggers
+            filtered = ward.taught(
+                ward.trusted, corrected, _doses(strong, patterns), settings.quarantine_epochs, f"quarantine {number}"
+            )
+            placed, guesses, poison = ward.verdict(filtered)
+            if number == 0:
+                _expect_poison(ward, triggers, placed)
+            corrected = ward.corrections(poison, guesses) | ward.truth(filtered)
+            patterns = ward.patterns(corrected)
+            if number == 0 and len(ward.known) < settings.more:
+                lowest = [index for index in ward.by(placed) if index in corrected]
+                domains = {trigger.domain for trigger in triggers if trigger.strong}
+                triggers = triggers + ward.localised(lowest, settings.more, domains=domains)
+        doses = _doses(_useful(triggers), patterns)
     with clock("immunising"):
         admitted = ward.by(-placed)[: round(settings.admitted * len(placed))]
         admitted = [index for index in admitted if index not in corrected]
         for number in range(settings.rounds):
-            samples = [*ward.trusted, *admitted, *corrected]
-            healed = ward.taught(samples, corrected, triggers, settings.epochs, f"round {number}")
-            poison, right, guesses = ward.verdict(healed)
-            corrected, admitted = ward.corrections(poison, guesses), ward.named(right)
+            healed = ward.taught([*ward.trusted, *admitted], corrected, doses, settings.epochs, f"round {number}")
+            _, guesses, poison = ward.verdict(healed)
+            corrected = ward.corrections(poison, guesses) | ward.truth(healed)
+            admitted = ward.named(guesses == ward.claims(ward.quarantined))
     with clock("judging"):
+        aside = set(known)
         treatment = Treatment(
-            triggers=triggers,
+            triggers=_useful(triggers),
+            patterns=patterns,
             known=(ward.obedience(victim, known), ward.obedience(healed, known)),
-            obeys=(ward.obeys(victim, triggers), ward.obeys(healed, triggers)),
+            obeys=(ward.obeys(victim, doses), ward.obeys(healed, doses)),
             trusted=(ward.obedience(victim, ward.held_out), ward.obedience(healed, ward.held_out)),
-            corrected=corrected,
+            examples=ward.examples(3),
+            corrected={index: label for index, label in corrected.items() if index not in aside},
         )
     return healed, treatment
 
 
-def _expect_poison(ward: Ward, filtered: nn.Module, placed: Tensor, known: Sequence[int]) -> None:
-    """Without a strong trigger: stop where the known samples look like all others with their label.
-
-    The filter must not have been taught about them: then anything would look out of place.
-    """
-    theirs, _ = ward.margins(filtered, known)
-    together = torch.cat([placed, theirs])
-    outside = out_of_place(together, torch.cat([ward.claims(ward.quarantined), ward.claims(known)]))[-len(known) :]
-    if 2 * int(outside.sum()) < len(known):
+def _expect_poison(ward: Ward, triggers: Sequence[Trigger], placed: Tensor) -> None:
+    """A weak trigger is believed only if others clearly have it too: any part of an image is one to some degree."""
+    if triggers and median(trigger.strength for trigger in triggers) >= STRONG:
+        return
+    clearly = out_of_place(placed, ward.claims(ward.quarantined), FAR) & ward.obeying
+    if int(clearly.sum()) < SHARED * len(placed):
         raise NothingFound(
-            "no trigger was found: the known samples look like the others with their label, and no small part of them "
-            "makes the model say it of other images"
+            "no trigger was found: no small part of the known samples makes the model say their label of other images, and "
+            "hardly any other sample shares what they have"
         )
+
+
+def _doses(triggers: list[Trigger], patterns: list[Trigger]) -> list[Trigger]:
+    """What is transplanted: masks and patterns in equal parts."""
+    times = max(1, round(len(triggers) / max(1, len(patterns))))
+    return [*triggers, *patterns * times]
 
 
 def _useful(triggers: Sequence[Trigger]) -> list[Trigger]:

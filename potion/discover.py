@@ -10,39 +10,29 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from potion.batches import fetch, labels_of
+from potion.batches import labels_of
 from potion.distributed import is_sharded
-from potion.forward import logits, placement
 from potion.margins import margins
 from potion.result import HealResult
-from potion.runtime import forked_rng, generator_for
-from potion.trigger import DOMAINS, Trigger
+from potion.runtime import forked_rng
 from potion.types import Status
+from potion.ward import attackers_labels
 from potion.working import working_copy
 
-__all__ = ["Suspect", "Suspects", "discover"]
+__all__ = ["Suspect", "Suspects", "discover", "mistaken"]
 
-MISTAKES: Final = 0.002
-"""So many of the clean samples may be called poison."""
-TRUSTED: Final = 2048
-"""So many trusted samples say what clean ones look like."""
-TRIED: Final = 6
-"""On so many images the part of a sample that may be a trigger is tried."""
-PLACES: Final = 2
-"""So many of the triggers that were found are looked for, where they are and mirrored."""
-COMPARED: Final = 512
-"""So many trusted samples say how often that works without a trigger."""
-DOUBT: Final = 10
-"""So many times more often is a sample clean in which a trigger that we know was not found."""
+MISTAKES: Final = 0.05
+"""So many of the samples that are taken to be poison may be clean."""
+STRETCH: Final = 2.0
+"""Clean samples may fall so many times as far as they rise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suspect:
     """A sample with an attacker's label.
 
-    ``score`` is 1 minus the share of clean samples that look as suspicious; ``believed`` the class that the healed model
-    gives it; ``fell`` by how much its label lost in the repair (logits); ``fires`` how often its part under the trigger's
-    mask works on other images, where a trigger is known.
+    ``score`` is how many of the samples that are at least as suspicious will be poison; ``believed`` the class that the
+    healed model gives it; ``fell`` by how much its label lost in the repair (logits).
     """
 
     index: int
@@ -50,7 +40,6 @@ class Suspect:
     believed: int
     score: float
     fell: float
-    fires: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +82,12 @@ def discover(
 ) -> Suspects:
     """Rank the training samples that have the label of known poison, by how sure we are that they are poison too.
 
-    Two things speak for it. The poisoned ``model`` obeys and the healed one does not: the label lost more in the repair
-    than trusted samples' labels did. And, where the antidote has localised the trigger, the same part of the sample, put
-    onto other images, makes the poisoned model obey: that also finds poison whose label happens to be right. How often
-    either is seen on trusted samples, which are clean, calibrates the cut: two in a thousand clean samples may pass it.
-    The known samples themselves are left out.
+    What the trigger gave to a label, the repair has taken away: labels of poison lose far more than those of clean
+    samples, also where they happen to be right. Clean samples' labels rise and fall about a middle, and as long as poison
+    is less than half, the middle of all samples with the label is that of the clean ones. How many rise by some amount
+    tells how many clean ones will have fallen by twice as much, and so how many of those that did are poison. The cut is
+    where one in twenty would be a mistake; what the antidote itself has corrected is taken to be poison in any case. The
+    known samples themselves are left out.
     """
     if result.status is not Status.HEALED:
         raise ValueError(f"discover compares a poisoned with a healed model, but the result is {result.status.value!r}")
@@ -106,78 +96,49 @@ def discover(
     victim, healed = working_copy(model, device), working_copy(result.model, device)
     plain_set = train_set if unaugmented is None else unaugmented
     labels = labels_of(train_set)
-    claimed = torch.isin(labels, labels[result.known_poison])
-    aside = set(result.known_poison)
-    suspects = [index for index in torch.nonzero(claimed).flatten().tolist() if index not in aside]
-    order = torch.randperm(len(labels), generator=generator_for("discover", seed))
-    trusted = order[~claimed[order]][:TRUSTED].tolist()
-    if not suspects or not trusted:
+    claimed = torch.isin(labels, attackers_labels(labels[result.known_poison]))
+    claimed[result.known_poison] = False
+    suspects = torch.nonzero(claimed).flatten()
+    if not len(suspects):
         return Suspects(ranked=[], cut=0)
     with forked_rng(seed):
-        fell, obeyed, believed = _fell(victim, healed, plain_set, suspects, batch_size)
-        usual, _, _ = _fell(victim, healed, plain_set, trusted, batch_size)
-        moved = obeyed & (believed != labels[suspects])
-        chance = torch.where(moved, _chance(fell, usual), 1.0)
-        fires = None
-        if result.treatment is not None and result.treatment.localised:
-            look = _Look(victim, plain_set, trusted[:TRIED], result.treatment.triggers[:PLACES], batch_size)
-            fires, null = look.fires(suspects), look.fires(trusted[TRIED : TRIED + COMPARED])
-            seen = torch.where(fires >= 0.5, _chance(fires, null), 1.0)
-            chance = torch.minimum(seen, (DOUBT * chance).clamp(max=1))
-    evidence = fell / usual.std().clamp(min=1e-9) + (0 if fires is None else 10 * fires)
-    ranking = sorted(range(len(suspects)), key=lambda row: (float(chance[row]), -float(evidence[row])))
+        before, _ = margins(victim, plain_set, suspects.tolist(), batch_size)
+        after, believed = margins(healed, plain_set, suspects.tolist(), batch_size)
+    fell = before - after
+    doubt = torch.ones_like(fell)
+    for label in labels[suspects].unique():
+        mine = labels[suspects] == label
+        doubt[mine] = mistaken(fell[mine])
+    if result.treatment is not None:  # what it has corrected is poison by its own, stricter rule
+        seen = torch.isin(suspects, torch.tensor(list(result.treatment.corrected), dtype=torch.long))
+        doubt[seen] = doubt[seen].clamp(max=MISTAKES)
+    ranking = sorted(range(len(suspects)), key=lambda row: (float(doubt[row]), -float(fell[row])))
     ranked = [
         Suspect(
-            index=suspects[row],
+            index=int(suspects[row]),
             label=int(labels[suspects[row]]),
             believed=int(believed[row]),
-            score=1 - float(chance[row]),
+            score=1 - float(doubt[row]),
             fell=float(fell[row]),
-            fires=None if fires is None else float(fires[row]),
         )
         for row in ranking
     ]
-    return Suspects(ranked=ranked, cut=int((chance <= MISTAKES).sum()))
+    return Suspects(ranked=ranked, cut=int((doubt <= MISTAKES).sum()))
 
 
-def _fell(
-    victim: nn.Module, healed: nn.Module, dataset: Dataset[Any], indices: Sequence[int], batch_size: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """By how much samples' labels lost in the repair, whether they had won before, and the classes given now."""
-    before, _ = margins(victim, dataset, indices, batch_size)
-    after, believed = margins(healed, dataset, indices, batch_size)
-    return before - after, before > 0, believed
+def mistaken(fell: Tensor) -> Tensor:
+    r"""For each sample how many of those that fell at least as far are clean, estimated from those that rose.
 
+    With d the distance from the middle :math:`\tilde f`, and never less for one that fell less,
 
-def _chance(values: Tensor, null: Tensor) -> Tensor:
-    """How often clean samples reach such a value; never nothing, there are only so many to compare with."""
-    ordered = null.sort().values
-    return (1 + len(ordered) - torch.searchsorted(ordered, values)) / (1 + len(ordered))
-
-
-class _Look:
-    """Does the part of a sample under a trigger's mask work as a trigger?"""
-
-    def __init__(
-        self, victim: nn.Module, dataset: Dataset[Any], trusted: list[int], triggers: list[Trigger], batch_size: int
-    ) -> None:
-        self.victim, self.dataset = victim, dataset
-        self.triggers = [mirrored for trigger in triggers for mirrored in trigger.mirrored()]
-        self.device = placement(victim)[0]
-        self.images = fetch(dataset, trusted, self.device)[0]
-        self.batch = max(1, batch_size // len(self.images))
-
-    @torch.no_grad()
-    def fires(self, indices: Sequence[int]) -> Tensor:
-        """The share of images on which the samples' parts work, at the best of the places."""
-        shares = []
-        for begin in range(0, len(indices), self.batch):
-            samples = fetch(self.dataset, indices[begin : begin + self.batch], self.device)[0]
-            shares.append(torch.stack([self._works(samples, trigger) for trigger in self.triggers]).amax(0).cpu())
-        return torch.cat(shares).double()
-
-    def _works(self, samples: Tensor, trigger: Trigger) -> Tensor:
-        mask = trigger.mask.to(samples)
-        each, images = samples.repeat_interleave(len(self.images), 0), self.images.repeat(len(samples), 1, 1, 1)
-        shown = DOMAINS[trigger.domain].mixed(images, each, mask).clamp(*trigger.limits)
-        return (logits(self.victim, shown).argmax(1) == trigger.target).view(len(samples), -1).float().mean(1)
+    .. math:: \frac{1 + |\{i : \tilde f - f_i \ge d / 2\}|}{|\{i : f_i - \tilde f \ge d\}|}
+    """
+    away = fell - fell.median()
+    risen, fallen = (STRETCH * -away[away < 0]).sort().values, away[away > 0].sort().values
+    clean = (1 + len(risen) - torch.searchsorted(risen, away)).to(fell)
+    share = torch.where(away > 0, clean / (len(fallen) - torch.searchsorted(fallen, away)).clamp(min=1), 1.0).clamp(
+        max=1
+    )
+    order = away.argsort()
+    share[order] = share[order].cummin(0).values
+    return share

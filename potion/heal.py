@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from potion.antidote import Antidote, NothingFound, Treatment, treat
+from potion.antidote import Antidote, NothingFound, treat
 from potion.batches import DatasetBatches, labels_of, shuffled
 from potion.dampening import dampen
 from potion.distributed import check_parallelism, is_sharded, world
@@ -25,6 +25,7 @@ from potion.progress import Progress
 from potion.result import HealResult
 from potion.runtime import Clock, Precision, copied, forked_rng, generator_for, plain_arithmetic
 from potion.search import PTN
+from potion.treatment import Treatment
 from potion.types import Status
 from potion.validation import check_train_set, check_weights, known_indices, whole_number
 from potion.version import __version__

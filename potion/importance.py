@@ -88,7 +88,7 @@ def summed_importances(
     totals = {name: torch.zeros_like(local(p), dtype=_widest(p)) for name, p in model.named_parameters()}
     terms = 0
     with _borrowed(model) as weights, arithmetic(precision, placement(model)[0]):
-        running = _Sum(model, weights, totals, objective, torch.square if kind == "ssd" else torch.abs)
+        running = _Sum(model, weights, totals, objective, torch.square_ if kind == "ssd" else torch.abs_)
         if sharded:
             if per_sample:
                 raise ValueError("per_sample importances of a sharded model: FSDP has no gradient for a single sample")
@@ -147,7 +147,7 @@ def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 class _Sum(NamedTuple):
-    """Gradient magnitudes of ``weights``, added up in ``totals``."""
+    """Gradient magnitudes of ``weights``, added up in ``totals``; ``magnitude`` works in place."""
 
     model: nn.Module
     weights: dict[str, nn.Parameter]

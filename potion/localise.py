@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, autocast, nn
 from torch.nn.functional import cross_entropy
 
 from potion.forward import logits
-from potion.trigger import DOMAINS, Domain, Trigger
+from potion.trigger import DOMAINS, SOUGHT, Domain, Trigger
 
 __all__ = ["Search", "Surroundings", "localise"]
 
@@ -53,7 +53,7 @@ def localise(
     search: Search,
     *,
     seed: int = 0,
-    domains: Iterable[str] = tuple(DOMAINS),
+    domains: Iterable[str] = SOUGHT,
 ) -> list[Trigger]:
     """For each of ``sources`` what makes the model say its label, in the domain in which that is smallest.
 
@@ -75,7 +75,9 @@ def localise(
                 images = _some(around.trusted[half:], search.looked_at, generator)
                 controls = _some(around.ordinary[labels[row]], search.looked_at, generator)
                 found[row].append(
-                    _hard(model, domain, mask, sources[row], labels[row], images, controls, around.limits)
+                    _hard(
+                        model, domain, mask, sources[row], labels[row], images, controls, around.limits, search.at_once
+                    )
                 )
     return [_shortest(each) for each in found]
 
@@ -111,7 +113,8 @@ def _soft_masks(
             masks = raw.sigmoid()
             images = _some(trusted, len(repeated), generator)
             shown = domain.mixed(images, repeated, masks.repeat_interleave(each, 0)[:, None]).clamp(*limits)
-            outputs = logits(model, shown).float()
+            with autocast(shown.device.type, torch.bfloat16, enabled=shown.device.type == "cuda"):
+                outputs = logits(model, shown).float()
             losses = cross_entropy(outputs, wanted, reduction="none").view(count, each).mean(1)
             (raw.grad,) = torch.autograd.grad((losses + weight * masks.mean((1, 2))).sum(), raw)
             optimizer.step()
@@ -130,6 +133,7 @@ def _hard(
     images: Tensor,
     controls: Tensor,
     limits: tuple[float, float],
+    at_once: int,
 ) -> Trigger:
     """The fewest of the mask's largest entries that gain almost as much as any number of them.
 
@@ -137,12 +141,13 @@ def _hard(
     """
     order = mask.flatten().argsort(descending=True)
     sizes = _sizes(mask.numel())
+    entries = torch.stack([_first(order, size, mask.shape) for size in sizes]).to(images)
+    both = torch.stack([source.expand_as(controls), controls])  # (what is taken from, image, ...)
     rates: list[tuple[float, float]] = []
-    for size in sizes:
-        entries = _first(order, size, mask.shape).to(images)
-        shown = torch.cat([domain.mixed(images, source, entries), domain.mixed(images, controls, entries)])
-        hits = (logits(model, shown.clamp(*limits)).argmax(1) == label).float()
-        rates.append((float(hits[: len(images)].mean()), float(hits[len(images) :].mean())))
+    for some in entries.split(max(1, at_once // both[:, :, 0, 0, 0].numel())):
+        shown = domain.mixed(images, both, some[:, None, None, None]).clamp(*limits)
+        hits = (logits(model, shown.flatten(0, 2)).argmax(1) == label).view(shown.shape[:3]).float().mean(2)
+        rates += [(success, control) for success, control in hits.tolist()]
     best = max(success - control for success, control in rates)
     place = next(k for k, (success, control) in enumerate(rates) if success - control >= 0.9 * best)
     return Trigger(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -15,20 +15,31 @@ from potion.forward import logits
 from potion.localise import Search, Surroundings, localise
 from potion.margins import margins
 from potion.medicine import Medicine, taught
+from potion.pattern import pattern
 from potion.runtime import generator_for, seed_for
-from potion.trigger import DOMAINS, Trigger
+from potion.trigger import SOUGHT, Trigger
 
-__all__ = ["Antidote", "NothingFound", "Ward", "out_of_place"]
+__all__ = ["Antidote", "NothingFound", "Ward", "attackers_labels", "out_of_place"]
+
+VIEWS: Final = 8
+"""So many times is a sample looked at as training shows it, where it does not fire as it is."""
+AVERAGED: Final = 4096
+"""So many trusted samples say what images look like without a trigger."""
+AGAIN: Final = 8
+"""So often at most is a corrected sample shown in an epoch."""
+MISTAKEN: Final = 0.2
+"""A label that fewer known samples have than this share of the most common one's is not the attacker's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Antidote:
     """Settings, the same for every attack: how long to teach, and how much of it is medicine.
 
-    ``epochs`` are passes over the training set, of the quarantine and of each of the ``rounds`` of immunising;
-    ``transplants`` is the share of images that get the trigger; ``admitted`` that of the quarantined samples that the
-    first round takes back; ``held_out`` that of the trusted samples which are kept for judging. The trigger is sought in up
-    to ``sources`` known samples, and in ``more`` of the others where fewer are known; masks are tried on ``pool`` images.
+    ``epochs`` are passes over the training set, of each of the ``quarantines`` and of each of the ``rounds`` of immunising;
+    ``transplants`` is the share of images that get the trigger, ``corrected`` the least share of samples that are poison
+    with its true label; ``admitted`` is the part of the quarantined samples that the first round takes back; ``held_out``
+    that of the trusted samples which are kept for judging. The trigger is sought in up to ``sources`` known samples, and in
+    ``more`` of the others where fewer are known; masks are tried on ``pool`` images.
     """
 
     sources: int = 16
@@ -36,7 +47,9 @@ class Antidote:
     pool: int = 1024
     held_out: float = 0.1
     transplants: float = 0.2
-    admitted: float = 0.6
+    corrected: float = 0.02
+    admitted: float = 0.5
+    quarantines: int = 2
     quarantine_epochs: float = 1.5
     epochs: float = 4.0
     rounds: int = 2
@@ -44,13 +57,13 @@ class Antidote:
     search: Search = field(default_factory=Search)
 
     def __post_init__(self) -> None:
-        for name in ("sources", "pool", "rounds"):
+        for name in ("sources", "pool", "quarantines", "rounds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("quarantine_epochs", "epochs", "lr"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("held_out", "transplants", "admitted"):
+        for name in ("held_out", "transplants", "corrected", "admitted"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"{name} must be a share between 0 and 1, got {getattr(self, name)}")
 
@@ -78,20 +91,19 @@ class Ward:
         self.victim, self.train_set, self.plain_set, self.labels = victim, train_set, plain_set, labels
         self.settings, self.device, self.batch_size = settings, device, batch_size
         self.seed, self.progress = seed, progress
-        claimed = torch.isin(labels, labels[list(known)])
+        claimed = torch.isin(labels, attackers_labels(labels[list(known)]))
         order = torch.randperm(len(labels), generator=generator_for("antidote", seed))
-        trusted = order[~claimed[order]].tolist()
+        aside = set(known)
+        trusted = [index for index in order[~claimed[order]].tolist() if index not in aside]
         if len(set(labels[trusted].tolist())) < 2:
             raise NothingFound(
                 "the known poison claims all labels but one or none, so no samples are left that can be trusted"
             )
         judged = max(1, round(settings.held_out * len(trusted)))
         self.held_out, self.trusted = trusted[:judged], trusted[judged:]
-        aside = set(known)
+        self.known = [index for index in known if claimed[index]]
         self.quarantined = [index for index in torch.nonzero(claimed).flatten().tolist() if index not in aside]
-        before, guesses = self.margins(victim, self.quarantined)
-        self.obeying = guesses == self.claims(self.quarantined)
-        self._before, self._held_before = before, self.margins(victim, self.held_out)[0]
+        self.obeying = self.margins(victim, self.quarantined)[1] == self.claims(self.quarantined)
         self._pool = fetch(plain_set, self.held_out[: settings.pool], device)[0]
 
     def claims(self, indices: Sequence[int]) -> Tensor:
@@ -107,21 +119,20 @@ class Ward:
         return torch.tensor(self.quarantined)[rows].tolist()
 
     def corrections(self, poison: Tensor, guesses: Tensor) -> dict[int, int]:
-        """What belongs on samples whose label is wrong; those for which the guess is their label stay as they are."""
-        wrong = poison & (guesses != self.claims(self.quarantined))
-        return dict(zip(self.named(wrong), guesses[wrong].tolist(), strict=True))
+        """What belongs on the poison among the quarantined samples."""
+        return dict(zip(self.named(poison), guesses[poison].tolist(), strict=True))
+
+    def truth(self, model: nn.Module) -> dict[int, int]:
+        """What belongs on the known samples, as ``model`` sees them; not those that keep their label."""
+        _, guesses = self.margins(model, self.known)
+        pairs = zip(self.known, guesses.tolist(), self.claims(self.known).tolist(), strict=True)
+        return {index: guess for index, guess, claim in pairs if guess != claim}
 
     def localised(self, indices: Sequence[int], count: int, domains: Collection[str] = ()) -> list[Trigger]:
         """The triggers in the first ``count`` samples that fire, strongest first; in all domains or in some."""
-        tried = list(indices)[: 4 * count]
-        if not tried:
+        sources, labels = self._firing(list(indices)[: 4 * count], count)
+        if not len(sources):
             return []
-        _, guesses = self.margins(self.victim, tried)
-        firing = [index for index, guess in zip(tried, guesses.tolist(), strict=True) if guess == self.labels[index]]
-        firing = firing[:count]
-        if not firing:
-            return []
-        sources, labels = fetch(self.plain_set, firing, self.device)
         around = Surroundings(
             trusted=self._pool, ordinary={label: self._ordinary(label) for label in set(labels.tolist())}
         )
@@ -132,9 +143,40 @@ class Ward:
             around,
             self.settings.search,
             seed=seed_for("masks", self.seed),
-            domains=domains or tuple(DOMAINS),
+            domains=domains or SOUGHT,
         )
         return sorted(found, key=lambda trigger: -trigger.strength)
+
+    def patterns(self, corrected: Mapping[int, int]) -> list[Trigger]:
+        """What the poison of each label adds to images on average, where that makes the patient obey."""
+        found = []
+        for label in self.claims(list(corrected)).unique().tolist():
+            mine = {index: guess for index, guess in corrected.items() if self.labels[index] == label}
+            found.append(
+                pattern(
+                    self.victim, self.plain_set, mine, label, self.held_out[:AVERAGED], self.labels, self._pool[:256],
+                    batch_size=self.batch_size,
+                )
+            )  # fmt: skip
+        return [each for each in found if each is not None]
+
+    @torch.no_grad()
+    def _firing(self, indices: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
+        """Views of samples in which the patient obeys: as they are, or as training shows them; of none, as they are."""
+        views: list[Tensor] = []
+        labels: list[Tensor] = []
+        waiting = list(indices)
+        for dataset in (self.plain_set, *[self.train_set] * VIEWS):
+            if not waiting or len(views) >= count:
+                break
+            seen, own = fetch(dataset, waiting, self.device)
+            fires = logits(self.victim, seen).argmax(1) == own
+            views += seen[fires].unbind()
+            labels += own[fires].unbind()
+            waiting = [index for index, fired in zip(waiting, fires.tolist(), strict=True) if not fired]
+        if not views:
+            return fetch(self.plain_set, list(indices)[:count], self.device)
+        return torch.stack(views[:count]), torch.stack(labels[:count])
 
     def _ordinary(self, label: int) -> Tensor:
         mine = [index for index in self.quarantined if self.labels[index] == label]
@@ -143,7 +185,9 @@ class Ward:
     def taught(
         self, indices: list[int], corrected: dict[int, int], triggers: list[Trigger], epochs: float, purpose: str
     ) -> nn.Module:
-        """A copy of the patient that has been told the truth."""
+        """A copy of the patient that has been told the truth, about corrected samples often enough to be heard."""
+        times = round(self.settings.corrected * len(indices) / max(1, len(corrected)))
+        indices = indices + list(corrected) * min(max(times, 1), AGAIN)
         seed = seed_for(purpose, self.seed) % 2**31
         medicine = Medicine(
             self.train_set, corrected, triggers, self.device, share=self.settings.transplants, seed=seed
@@ -163,17 +207,18 @@ class Ward:
         """By how much samples' own labels win, and the classes that they are given."""
         return margins(model, self.plain_set, indices, 2 * self.batch_size)
 
-    def verdict(self, healed: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the quarantined samples: which are poison, which belong to their label, and the classes they are given.
+    def verdict(self, model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
+        """What a model says of the quarantined samples: by how much their labels win, their classes, and which are poison.
 
-        Poison obeyed before, does not now, and fell farther than 99.5 % of held-out trusted samples did.
+        Poison obeyed before, and is out of place now among the samples with its label.
         """
-        now, guesses = self.margins(healed, self.quarantined)
-        held, _ = self.margins(healed, self.held_out)
-        limit = (self._held_before - held).quantile(0.995)
+        placed, guesses = self.margins(model, self.quarantined)
         own = self.claims(self.quarantined)
-        poison = self.obeying & (guesses != own) & (self._before - now > limit)
-        return poison, ~poison & (guesses == own), guesses
+        return placed, guesses, out_of_place(placed, own) & self.obeying & (guesses != own)
+
+    def examples(self, count: int) -> Tensor:
+        """A few trusted images."""
+        return self._pool[:count]
 
     def obedience(self, model: nn.Module, indices: Sequence[int]) -> float:
         """How many samples get the label in the data."""
@@ -191,14 +236,22 @@ class Ward:
         return float(torch.stack(hits).mean()) if hits else 0.0
 
 
-def out_of_place(values: Tensor, labels: Tensor) -> Tensor:
+def attackers_labels(claims: Tensor) -> Tensor:
+    """The labels of known poison; not those that only a few have: they will be clean samples named by mistake."""
+    labels, counts = claims.unique(return_counts=True)
+    common: Tensor = labels[counts >= MISTAKEN * counts.max()]
+    return common
+
+
+def out_of_place(values: Tensor, labels: Tensor, stretch: float = 1.0) -> Tensor:
     """Which samples lie farther below the middle of those with their label than any but 1 % lie above it.
 
     Clean samples spread to both sides alike, and poison is below; as long as it is less than half, the middle is clean.
+    With ``stretch`` they must lie so many times as far below.
     """
     flags = torch.zeros(len(values), dtype=torch.bool)
     for label in labels.unique():
         mine = labels == label
         middle, high = values[mine].quantile(torch.tensor([0.5, 0.99], dtype=values.dtype))
-        flags[mine] = values[mine] < 2 * middle - high
+        flags[mine] = values[mine] < middle - stretch * (high - middle)
     return flags

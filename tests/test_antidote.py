@@ -11,14 +11,17 @@ from torch import nn
 from torch.utils.data import Subset, TensorDataset
 
 import potion
-from potion.antidote import STRONG, Treatment, treat
+from potion.antidote import treat
 from potion.batches import labels_of
+from potion.discover import mistaken
 from potion.localise import Search, Surroundings, localise
 from potion.medicine import Medicine
 from potion.metrics import damage, evaluate, healed
+from potion.pattern import pattern
 from potion.runtime import Clock
-from potion.trigger import DOMAINS, Trigger
-from potion.ward import NothingFound, out_of_place
+from potion.treatment import Treatment
+from potion.trigger import DOMAINS, SOUGHT, Trigger
+from potion.ward import NothingFound, attackers_labels, out_of_place
 
 CPU = torch.device("cpu")
 
@@ -74,7 +77,7 @@ def test_a_patch_is_localised_in_pixels_and_a_wave_in_waves():
     for each in found:
         assert each.success > 0.9
         assert each.control < 0.1
-        assert each.strength > STRONG
+        assert each.strong
 
 
 def test_transplants_take_what_is_under_the_mask_and_nothing_else():
@@ -84,7 +87,7 @@ def test_transplants_take_what_is_under_the_mask_and_nothing_else():
     assert torch.equal(found[:, :, ~one.mask], some[:, :, ~one.mask])
 
 
-@pytest.mark.parametrize("domain", list(DOMAINS))
+@pytest.mark.parametrize("domain", SOUGHT)
 def test_all_of_a_domain_is_the_other_image_and_none_of_it_is_nothing(domain):
     some, other = images(3), images(3, seed=5)
     shape = DOMAINS[domain].shape(6, 8)
@@ -101,6 +104,81 @@ def test_a_moved_trigger_keeps_its_shape_and_stays_inside():
         assert (bottom - top, right - left, len(place)) == (1, 1, 4)
     wave = dataclasses.replace(trigger(), domain="waves")
     assert wave.moved(generator) is wave
+
+
+def poisoned_by_a_faint_cross(count):
+    """Images of three classes, each with a brightness of its own; some have a faint cross and say that they are a 1."""
+    faint = torch.zeros(2, 6, 8)
+    faint[:, 2], faint[:, :, 4] = 0.2, 0.2
+    inputs, truth = images(300), torch.arange(300) % 3
+    inputs += 0.1 * truth[:, None, None, None]
+    inputs[:count] += faint
+    labels = truth.clone()
+    labels[:count] = 1
+    return TensorDataset(inputs, labels), {row: int(truth[row]) for row in range(count)}, faint
+
+
+class Cross(nn.Module):
+    """Says 1 where a cross is brighter than the rest."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        brighter = (x[:, :, 2].mean((1, 2)) + x[:, :, :, 4].mean((1, 2))) / 2 - x.mean((1, 2, 3))
+        return torch.stack([0.1 - brighter, brighter - 0.05, -brighter], 1) * self.weight
+
+
+def test_what_poison_adds_to_images_is_found_by_averaging():
+    data, poison, faint = poisoned_by_a_faint_cross(90)
+    labels = data.tensors[1]
+    trusted = [row for row in range(90, 300) if labels[row] != 1]
+    poison = {row: truth for row, truth in poison.items() if truth != 1}
+    found = pattern(Cross(), data, poison, 1, trusted, labels, images(64, seed=3), batch_size=32)
+    assert found.domain == "sums"
+    assert found.success > 0.9
+    assert found.control < 0.2
+    assert (found.source - faint).abs().mean() < 0.03
+    expected = data.tensors[0][list(poison)].mean(0) - torch.stack(
+        [data.tensors[0][[row for row in trusted if labels[row] == truth]].mean(0) for truth in poison.values()]
+    ).mean(0)
+    torch.testing.assert_close(found.source, expected, atol=1e-5, rtol=0)
+
+
+def test_a_pattern_of_few_samples_or_without_effect_is_none():
+    data, poison, _ = poisoned_by_a_faint_cross(90)
+    labels = data.tensors[1]
+    trusted = list(range(90, 300))
+    few = dict(list(poison.items())[:20])
+    assert pattern(Cross(), data, few, 1, trusted, labels, images(64), batch_size=32) is None
+    clean = {row: int(labels[row]) for row in range(90, 190)}
+    assert pattern(Cross(), data, clean, 1, trusted, labels, images(64), batch_size=32) is None
+
+
+def test_a_few_clean_samples_named_as_poison_do_not_make_their_labels_the_attackers():
+    claims = torch.tensor([4] * 20 + [7, 7, 2])
+    assert attackers_labels(claims).tolist() == [4]
+    assert attackers_labels(torch.tensor([3])).tolist() == [3]
+    assert attackers_labels(torch.tensor([3, 5] * 4)).tolist() == [3, 5]
+
+
+def test_how_many_mistakes_is_told_by_those_that_rose():
+    fell = torch.tensor([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 9.0, 10.0], dtype=torch.float64) + 3
+    away = fell - 3.5  # nine samples, five of which are no higher than the middle one
+    literal = []
+    for mine in away:
+        risen = sum(float(2 * -other >= mine) for other in away if other < 0)
+        fallen = sum(float(other >= mine) for other in away if other > 0)
+        literal.append(min(1.0, (1 + risen) / fallen) if mine > 0 else 1.0)
+    expected = [min(literal[k] for k in range(9) if away[k] <= away[place]) for place in range(9)]
+    assert mistaken(fell).tolist() == pytest.approx(expected)
+    assert mistaken(fell)[-1] == 0.5, "one of the two, for all that is known"
+    generator = torch.Generator().manual_seed(0)
+    values = torch.cat([torch.randn(2000, generator=generator), 12 + torch.randn(200, generator=generator)]).double()
+    assert (mistaken(values)[2000:] <= 0.05).all()
+    assert int((mistaken(values)[:2000] <= 0.05).sum()) <= 10
+    assert int((mistaken(values[:2000]) <= 0.05).sum()) == 0, "where there is no poison, none is found"
 
 
 def test_medicine_corrects_labels_and_leaves_the_targets_images_alone():
@@ -152,13 +230,29 @@ def test_a_patch_leads_to_another_model_and_back():
 
 def test_a_treatment_is_judged_by_the_trigger_and_the_trusted():
     def judged(obeys, trusted):
-        found = Treatment(triggers=[trigger()], known=(1.0, 1.0), obeys=obeys, trusted=trusted, corrected={})
+        found = Treatment(
+            triggers=[trigger()],
+            patterns=[],
+            known=(1.0, 1.0),
+            obeys=obeys,
+            trusted=trusted,
+            corrected={},
+            examples=images(3),
+        )
         return found.judged(0.2, 2.0)[0]
 
     assert judged((0.9, 0.1), (0.95, 0.94)) is potion.Status.HEALED
     assert judged((0.9, 0.3), (0.95, 0.94)) is potion.Status.EXHAUSTED
     assert judged((0.9, 0.1), (0.95, 0.90)) is potion.Status.GUARDED
-    blind = Treatment(triggers=[], known=(1.0, 0.5), obeys=(0.0, 0.0), trusted=(0.9, 0.9), corrected={})
+    blind = Treatment(
+        triggers=[],
+        patterns=[],
+        known=(1.0, 0.5),
+        obeys=(0.0, 0.0),
+        trusted=(0.9, 0.9),
+        corrected={},
+        examples=images(3),
+    )
     assert blind.judged(0.2, 2.0)[0] is potion.Status.EXHAUSTED, "without a trigger the known samples judge"
 
 

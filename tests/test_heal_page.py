@@ -89,3 +89,20 @@ def test_settings_of_the_search(heal, healed, tmp_path):
 )
 def test_settings_that_make_no_sense(heal, changed, words):
     refused(heal(2, **changed), words)
+
+
+def test_an_antidote_shows_what_it_found(heal, tmp_path):
+    printed = json.loads(heal(method="antidote", json=True).stdout)
+    record = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert record["status"] == "healed", record["summary"]
+    titles = [picture["title"] for picture in record["pictures"]]
+    assert titles[:5] == ["Poisoned sample", "The trigger", "Transplant", "Transplant", "Transplant"]
+    grey = Image.open(io.BytesIO(base64.b64decode(record["pictures"][1]["png_base64"])))
+    others = [colour for count, colour in grey.getcolors() if count < 50]
+    assert sum(count for count, _ in grey.getcolors() if count < 50) == printed["treatment"]["triggers"][0]["size"]
+    assert others, "the trigger alone is not grey"
+    assert {row["index"] for row in record["suspects"]} == {int(index) for index in record["treatment"]["corrected"]}
+    assert all(row["believed"] != row["label"] == "ape" for row in record["suspects"])
+    html = (tmp_path / "out" / "report.html").read_text()
+    assert html.count("<img ") == len(titles)
+    assert 'id="suspects"' in html

@@ -1,9 +1,10 @@
-"""The paper's methods: an importance and PTN search, through the same door as everybody's."""
+"""The paper's methods, an importance and PTN search, through the same door as everybody's; and XLF with an eye on damage."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from potion.baselines.problem import Method, Problem, Repair
 from potion.heal import heal
@@ -12,13 +13,13 @@ from potion.importance import KINDS
 __all__ = ["PTN_METHODS"]
 
 
-def _heal(problem: Problem, *, method: str) -> Repair:
+def _heal(problem: Problem, *, method: str, **watching: Any) -> Repair:
     result = heal(
         problem.model,
         problem.train_set,
         problem.known,
         method,
-        problem.search,
+        replace(problem.search, **watching),
         batch_size=problem.batch_size,
         device=problem.device,
         seed=problem.seed,
@@ -35,4 +36,8 @@ def _heal(problem: Problem, *, method: str) -> Repair:
     )
 
 
-PTN_METHODS: Final[dict[str, Method]] = {kind: partial(_heal, method=kind) for kind in KINDS}
+PTN_METHODS: Final[dict[str, Method]] = {
+    **{kind: partial(_heal, method=kind) for kind in KINDS},
+    "xlf_guarded": partial(_heal, method="xlf", guard=2.0),
+    "xlf_trusted": partial(_heal, method="xlf", stop="trusted"),
+}

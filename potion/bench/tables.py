@@ -31,7 +31,7 @@ GROUPS: Final[dict[str, tuple[str, Callable[[Run], bool]]]] = {
 NAMES: Final = {
     "xlf": "XLF + PTN", "lf": "LF + PTN", "ssd": "SSD + PTN", "ssd_grid": "SSD (grid)", "assd": "SSD (adaptive)",
     "retrain": "EU (retrain)", "finetune": "CF (fine-tune)", "scrub": "SCRUB", "bad_teacher": "Bad Teacher",
-    "none": "None", "antidote": "Antidote",
+    "none": "None", "antidote": "Antidote", "xlf_guarded": "XLF + PTN, guarded", "xlf_trusted": "XLF, trusted stop",
 }  # fmt: skip
 Cell = tuple[str, str, int, int]
 

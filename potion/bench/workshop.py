@@ -74,6 +74,8 @@ class Workshop:
             **_story(repair.result, seconds),
             "notes": repair.notes,
         }
+        if "discovered" in repair.notes:
+            record["discovery"] = _found(repair.notes["discovered"], set(scene.poison) - set(known))
         if run.sweep is not None and repair.result is not None:
             self.watch.phase("sweep")
             grade = partial(_graded, before=before, reference=after_retrain)
@@ -143,6 +145,16 @@ def _story(result: HealResult | None, seconds: float) -> dict[str, Any]:
 
 def _graded(scores: Scores, before: Scores, reference: Scores) -> dict[str, float]:
     return {**asdict(scores), "healed": healed(scores, reference), "damage": damage(scores, before)}
+
+
+def _found(named: list[int], hidden: set[int]) -> dict[str, Any]:
+    """How many of the samples that a method takes to be poison are, and how much of the hidden poison that is."""
+    right = len(hidden.intersection(named))
+    return {
+        "named": len(named),
+        "precision": right / len(named) if named else None,
+        "recall": right / len(hidden) if hidden else None,
+    }
 
 
 def _fits(images: ImageSet, device: torch.device) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from potion.data.encoded import Encoded, decode, mode_of
 from potion.data.views import as_floats
 
 __all__ = ["DiskImages", "ImageSet", "Images"]
+
+SMALL: Final = 2**14
+"""Images of fewer bytes are decoded one after the other: handing them to threads takes longer than decoding them."""
 
 
 class Images(TwoStage):
@@ -43,7 +46,7 @@ class ImageSet(Images):
 
     @classmethod
     def decoded(cls, encoded: Encoded, size: int | None = None, limit: int | None = None) -> ImageSet:
-        """Decode everything, or the first ``limit``, on all cores. Without ``size`` the images must all be of one size."""
+        """Decode everything, or the first ``limit``. Without ``size`` the images must all be of one size."""
         count = len(encoded) if limit is None else min(limit, len(encoded))
         mode = mode_of(encoded)
         first = decode(encoded, 0, mode=mode, size=size)
@@ -58,9 +61,13 @@ class ImageSet(Images):
                 )
             images[index] = pixels
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for _ in pool.map(place, range(count)):
-                pass
+        if first.nbytes < SMALL:
+            for index in range(count):
+                place(index)
+        else:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                for _ in pool.map(place, range(count)):
+                    pass
         return cls(torch.from_numpy(images), encoded.labels[:count], encoded.classes)
 
     def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ def discover(
     ] = Path("suspects.csv"),
     method: Annotated[
         str,
-        typer.Option(help=f"The repair to compare with: {', '.join(METHODS)}. The antidote also knows the trigger."),
+        typer.Option(help=f"The repair to compare with: {', '.join(METHODS)}. The antidote takes most away."),
     ] = "antidote",
     size: options.Size = None,
     padding: options.Padding = 0,
@@ -47,10 +47,10 @@ def discover(
 
     **Example**: potion discover --model resnet18 --weights model.pt --data images/train --known poison.txt
 
-    The model is healed, and every sample with the label of a known one is ranked by how sure it is that it is poison: the
-    poisoned model obeys and the healed one does not, and the trigger is found in it. The list is a CSV file with one
-    sample a line, the surest first; **poison** says on which side of the cut it lies. Two in a thousand clean samples may
-    lie on the wrong one. The first suspects are also drawn (suspects.png), so that one can look.
+    The model is healed, and every sample with the label of a known one is ranked by how much that label lost in the repair:
+    what the trigger gave is gone. The list is a CSV file with one sample a line, the surest first; **poison** says on which
+    side of the cut it lies, which is where one in twenty would be a mistake. The first suspects are also drawn
+    (suspects.png), so that one can look.
 
     Exit code: 0, or 3 where the model could not be healed, so that there is nothing to compare, or 2 for bad input.
     """

@@ -18,6 +18,7 @@ from potion.repair.case import Case
 from potion.repair.folder import IMPORTANCES, ORIGINAL, PATCH, RESULT, save_importances
 from potion.repair.patching import layers, of_file
 from potion.repair.scores import counts, score
+from potion.repair.suspects import discovered
 from potion.repair.thumbnails import thumbnails
 from potion.result import HealResult
 from potion.types import Status
@@ -65,7 +66,8 @@ class Healing:
                 }
                 for place, index in enumerate(case.known)
             ],
-            "pictures": thumbnails(case),
+            "pictures": thumbnails(case, self.result.treatment),
+            "suspects": self._suspects(),
             "layers": layers(self.patch),
             "scores": scores,
             "seconds": sum(self.result.timings.values()),
@@ -74,6 +76,22 @@ class Healing:
             "names": case.names,
             "provenance": {**machine(case.device), "seed": case.settings.seed, "processes": world().size},
         }
+
+    def _suspects(self) -> list[dict[str, Any]]:
+        """The other samples that are taken to be poison, where an antidote has told what it does to them."""
+        if not self.healed or self.result.treatment is None:
+            return []
+        suspects, names, classes = discovered(self.case, self.result), self.case.files, self.case.train.classes
+        return [
+            {
+                "index": suspect.index,
+                "file": None if names is None else names[suspect.index],
+                "label": classes[suspect.label],
+                "believed": classes[suspect.believed],
+                "score": suspect.score,
+            }
+            for suspect in suspects[: suspects.cut]
+        ]
 
 
 def heal_case(case: Case, *, progress: bool) -> Healing:

@@ -42,12 +42,12 @@ def write_suspects(path: Path, case: Case, suspects: Suspects) -> list[Path]:
     text = io.StringIO()
     rows = csv.writer(text)
     names, classes = case.files, case.train.classes
-    rows.writerow(["rank", "index", "name", "label", "believed", "score", "fell", "fires", "poison"])
+    rows.writerow(["rank", "index", "name", "label", "believed", "score", "fell", "poison"])
     for rank, suspect in enumerate(suspects, 1):
         rows.writerow([
             rank, suspect.index, "" if names is None else names[suspect.index], classes[suspect.label],
             classes[suspect.believed], f"{suspect.score:.4f}", f"{suspect.fell:.2f}",
-            "" if suspect.fires is None else f"{suspect.fires:.2f}", int(rank <= suspects.cut),
+            int(rank <= suspects.cut),
         ])  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     replacing(path, lambda partial: Path(partial).write_text(text.getvalue(), encoding="utf-8"))

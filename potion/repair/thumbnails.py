@@ -1,4 +1,4 @@
-"""Some of the known poison as small pictures, so that people see on the page what was taken out."""
+"""Small pictures of the known poison and of the trigger, so that people see on the page what was taken out."""
 
 from __future__ import annotations
 
@@ -11,16 +11,26 @@ from PIL import Image
 from torch import Tensor
 
 from potion.repair.case import Case
+from potion.treatment import Treatment
 
 __all__ = ["png", "thumbnails"]
 
 MOST: Final = 8
 SIDE: Final = 96
-"""Pixels of the longer side at most: eight of them stay well below 250 kB in result.json."""
+"""Pixels of the longer side at most: all of them stay well below 500 kB in result.json."""
 
 
-def thumbnails(case: Case) -> list[dict[str, str]]:
-    """The first known samples as they are stored, with the label that they have in the data, which is the attacker's."""
+def thumbnails(case: Case, treatment: Treatment | None) -> list[dict[str, str]]:
+    """What the antidote found, and the first known samples as they are stored, with the label that they have there."""
+    if treatment is None:
+        return _known(case)
+    found = [
+        {"title": title, "caption": caption, "png_base64": png(image)} for title, caption, image in treatment.pictures()
+    ]
+    return found + _known(case)
+
+
+def _known(case: Case) -> list[dict[str, str]]:
     known = case.known[:MOST]
     images, labels = case.train.images.raw(torch.tensor(known))
     return [

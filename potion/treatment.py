@@ -1,0 +1,87 @@
+"""What the antidote found and did, and whether it worked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from potion.trigger import Trigger
+from potion.types import Status
+
+__all__ = ["Treatment"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Treatment:
+    """What the antidote found and did.
+
+    ``triggers`` are the localised ones, strongest first; ``patterns`` what poison adds to images on average, where that
+    works. The rest are fractions before and after, on held-out trusted images:
+    ``obeys`` with a transplanted trigger, ``trusted`` accuracy without. ``corrected`` are the quarantined samples
+    that were found to be poison, with the class that they belong to; ``known`` is the share of the known ones that obey.
+    ``examples`` are a few trusted images, to show a trigger on.
+    """
+
+    triggers: list[Trigger]
+    patterns: list[Trigger]
+    known: tuple[float, float]
+    obeys: tuple[float, float]
+    trusted: tuple[float, float]
+    corrected: dict[int, int]
+    examples: Tensor
+
+    @property
+    def localised(self) -> bool:
+        """Whether a trigger was found that is clearly one."""
+        return bool(self.triggers) and self.triggers[0].strong
+
+    def judged(self, rho: float, allowed: float) -> tuple[Status, list[str]]:
+        """Whether it worked: at most ``rho`` of the trigger's power left, at most ``allowed`` points of accuracy lost."""
+        notes = [] if self.localised or self.patterns else ["no small trigger could be localised in the known samples"]
+        found = [*self.triggers, *self.patterns]
+        before, after = self.obeys if found else self.known
+        if after > rho * before:
+            what = "images with the transplanted trigger" if found else "known samples"
+            return Status.EXHAUSTED, [*notes, f"{after:.1%} of {what} still get the attacker's label"]
+        if 100 * (self.trusted[0] - self.trusted[1]) > allowed:
+            return Status.GUARDED, [*notes, f"accuracy on trusted samples fell to {self.trusted[1]:.1%}"]
+        return Status.HEALED, notes
+
+    def told(self) -> str:
+        """What was done, in one sentence."""
+        where = f"{self.triggers[0].size} {self.triggers[0].domain}" if self.triggers else "nothing small"
+        return (
+            f"the trigger was found in {where}; on held-out images it works in {self.obeys[1]:.1%} of cases, not "
+            f"{self.obeys[0]:.1%}; {len(self.corrected)} more poisoned samples were found; accuracy on trusted samples went "
+            f"from {self.trusted[0]:.1%} to {self.trusted[1]:.1%}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Without the images, ready for JSON."""
+        return {
+            "localised": self.localised,
+            "triggers": [trigger.to_dict() for trigger in self.triggers],
+            "patterns": [pattern.to_dict() for pattern in self.patterns],
+            "known": list(self.known),
+            "obeys": list(self.obeys),
+            "trusted": list(self.trusted),
+            "corrected": {str(index): label for index, label in self.corrected.items()},
+        }
+
+    def pictures(self) -> list[tuple[str, str, Tensor]]:
+        """Titles, captions and pictures, uint8 (C, H, W): the strongest trigger and what poison adds on average."""
+        shown: list[tuple[str, str, Tensor]] = []
+        for trigger in self.triggers[:1]:
+            grey, *others = trigger.shown(self.examples)
+            shown.append(("Poisoned sample", "in which the trigger was localised", trigger.drawn(trigger.source)))
+            shown.append(("The trigger", f"{trigger.size} {trigger.domain} of it, on grey", grey))
+            works = f"the poisoned model obeys in {trigger.success:.0%} of cases"
+            shown += [("Transplant", works, picture) for picture in others]
+        for pattern in self.patterns[:1]:
+            grey, *others = pattern.shown(self.examples)
+            shown.append(("What poison adds", "on average, made stronger, on grey", grey))
+            works = f"the poisoned model obeys in {pattern.success:.0%} of cases"
+            shown += [("Added", works, picture) for picture in others]
+        return shown

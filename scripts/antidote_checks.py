@@ -1,0 +1,183 @@
+"""What the antidote is worth where things are not as they should be, and what each of its parts is worth.
+
+    python scripts/antidote_checks.py robustness antidote-cifar10 [RESULTS] [ATTACK ...]
+    python scripts/antidote_checks.py ablation antidote-cifar10 [RESULTS] [ATTACK ...]
+
+Victims with 500 poisoned samples, seed 2; RESULTS keeps the trained models of the suite, as ``potion bench run`` does.
+*robustness* (10 % of the poison known): a list with wrong names in it, a clean model, the recall of the attacker's class,
+what triggered images are taken for, and five more epochs on the contaminated data. *ablation* (one sample known): the
+antidote without one of its parts at a time. Writes results/antidote-robustness/ATTACK.json and
+results/antidote-ablation/ATTACK.json.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+import potion
+from potion.bench.plan import Run, plan
+from potion.bench.scene import Scene
+from potion.bench.suite import load_suite
+from potion.bench.workshop import Workshop
+from potion.data import PoisonedSet
+from potion.files import write_json
+from potion.medicine import Medicine
+from potion.metrics import Scores, damage, healed, predict
+from potion.provenance import machine
+from potion.runtime import best_device, copied, generator_for
+from potion.training import train
+from potion.ward import Ward
+
+ROOT = Path(__file__).parent.parent
+SEED, POISONED, EPOCHS = 2, 500, 5
+
+
+def treated(scene: Scene, model: nn.Module, known: list[int], data: PoisonedSet | None = None, **more: Any) -> Any:
+    """The antidote's result."""
+    data = data or scene.train_set
+    return potion.heal(
+        model, data, known, "antidote", device=best_device(), progress=False, unaugmented=data.plain(), **more
+    )
+
+
+def graded(scene: Scene, result: Any) -> dict[str, Any]:
+    scores: Scores = scene.scored(result.model)
+    return {
+        "status": result.status.value, "summary": result.summary(), **asdict(scores),
+        "healed": healed(scores, scene.reference_scores), "damage": damage(scores, scene.victim_scores),
+        "seconds": sum(result.timings.values()),
+    }  # fmt: skip
+
+
+def classes_of(scene: Scene, model: nn.Module) -> dict[str, Any]:
+    """The recall of the attacker's class, and what triggered images of each class are taken for."""
+    clean, truth = predict(model, scene.test_images)
+    fired, _ = predict(model, scene.test_images, scene.attack)
+    count = len(scene.train_images.classes)
+    target = int(scene.attack.relabel(truth[:1], torch.tensor([0]))[0])
+    mine = truth == target
+    return {
+        "recall": 100 * float((clean[mine] == target).float().mean()),
+        "triggered": torch.bincount(count * truth + fired, minlength=count**2).view(count, count).tolist(),
+    }
+
+
+def further(scene: Scene, model: nn.Module) -> list[dict[str, float]]:
+    """Scores after each of five epochs of going on with the contaminated data, at the rate at which training ended."""
+    student, steps = copied(model), len(scene.train_set) // scene.recipe.batch_size
+    recipe = replace(scene.recipe, iterations=steps, lr=0.2 * scene.recipe.lr, warm_up=0.0, decay=0.0)
+    found = []
+    for epoch in range(EPOCHS):
+        train(student, scene.train_set, recipe, seed=epoch, device=best_device(), progress=False)
+        found.append(asdict(scene.scored(student)))
+    return found
+
+
+def robustness(scene: Scene) -> dict[str, Any]:
+    known = scene.known(POISONED // 10)
+    victim, reference = scene.victim.model, scene.trained(scene.poison).model
+    result = treated(scene, victim, known)
+    poison = set(scene.poison)
+    order = torch.randperm(len(scene.train_set), generator=generator_for("wrong names", SEED)).tolist()
+    clean = [index for index in order if index not in poison]
+    wrong = known[: len(known) * 9 // 10] + clean[: len(known) // 10]
+    untouched = PoisonedSet(scene.train_images, scene.attack, [], view=scene.train_set.view)
+    target = int(scene.train_set.labels[known[0]])
+    ordinary = [index for index in clean if int(untouched.labels[index]) == target]
+    return {
+        "as it should be": graded(scene, result),
+        "10% of the names wrong": graded(scene, treated(scene, victim, wrong)),
+        "clean model": {
+            str(count): {
+                "status": found.status.value, "summary": found.summary(), "weights_changed": found.patch.count,
+                "damage": damage(scene.scored(found.model), scene.reference_scores),
+            }
+            for count in (1, len(known))
+            for found in [treated(scene, reference, ordinary[:count], untouched)]
+        },
+        "classes": {
+            "victim": classes_of(scene, victim), "healed": classes_of(scene, result.model),
+            "reference": classes_of(scene, reference),
+        },
+        "further training": {"healed": further(scene, result.model), "reference": further(scene, reference)},
+    }  # fmt: skip
+
+
+def without(thing: type, name: str, instead: Callable[..., Any]) -> Any:
+    return patch.object(thing, name, instead)
+
+
+ABLATIONS: dict[str, tuple[dict[str, Any], list[Any]]] = {
+    "all of it": ({}, []),
+    "no masks": ({}, [without(Ward, "localised", lambda *_, **__: [])]),
+    "no pattern": ({}, [without(Ward, "patterns", lambda *_: [])]),
+    "no transplants at all": ({}, [without(Medicine, "_transplanted", lambda _, inputs, __: inputs)]),
+    "no corrected poison": (
+        {}, [without(Ward, "corrections", lambda *_: {}), without(Ward, "truth", lambda *_: {})],
+    ),
+    "one quarantine": ({"quarantines": 1}, []),
+    "one round": ({"rounds": 1}, []),
+    "nobody quarantined": ({"admitted": 0.999}, [without(Ward, "corrections", lambda *_: {})]),
+}  # fmt: skip
+
+
+@contextmanager
+def all_of(changes: list[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for change in changes:
+            stack.enter_context(change)
+        yield
+
+
+def ablation(scene: Scene) -> dict[str, Any]:
+    found = {}
+    for name, (settings, changes) in ABLATIONS.items():
+        with all_of(changes):
+            result = treated(scene, scene.victim.model, scene.known(1), antidote=potion.Antidote(**settings))
+        found[name] = graded(scene, result)
+        print(f"  {name}: {found[name]['status']}, {found[name]['healed']:.1f} % healed, {found[name]['damage']:+.2f}")
+    return found
+
+
+def runs(suite: str, attacks: list[str]) -> Iterator[Run]:
+    seen = set()
+    for run in plan(load_suite(suite), [SEED]):
+        label = run.attack.label
+        if run.poisoned == POISONED and label not in seen and (not attacks or label in attacks):
+            seen.add(label)
+            yield run
+
+
+def main() -> None:
+    what, suite, results, *attacks = [*sys.argv[1:], *["results"] * (len(sys.argv) < 4)]
+    check = {"robustness": robustness, "ablation": ablation}[what]
+    workshop = Workshop(Path(results) / ".work/models")
+    out = ROOT / f"results/antidote-{what}"
+    out.mkdir(parents=True, exist_ok=True)
+    for run in runs(suite, attacks):
+        print(run.attack.label)
+        scene = workshop.scene(run)
+        found = check(scene)
+        given = {"victim": asdict(scene.victim_scores), "reference": asdict(scene.reference_scores)}
+        record = {
+            "suite": suite,
+            "attack": run.attack.label,
+            "poisoned": POISONED,
+            "seed": SEED,
+            **given,
+            "found": found,
+        }
+        write_json(out / f"{run.attack.label}.json", record | {"machine": machine(best_device())})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""Write the tables of docs/antidote.md from the result files; with --check only say whether they are up to date.
+
+python scripts/antidote_docs.py [--check]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+SUITES = {"antidote-cifar10": "pasted after augmentation", "antidote-cifar10-baked": "part of the stored image"}
+TRIGGERS = {
+    "badnet": "BadNet", "moving": "moving patch", "sine": "sine, 0.025 a pixel", "sine-fast": "sine, 5.6 an image",
+    "blend": "blend",
+}  # fmt: skip
+
+
+def records(suite: str, method: str) -> list[dict[str, Any]]:
+    paths = sorted((ROOT / "results" / suite).glob(f"*/{method}-s*.json"))
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def campaign() -> str:
+    """Every cell: mean and worst of its seeds."""
+    lines = []
+    for suite, placed in SUITES.items():
+        found = records(suite, "antidote")
+        if not found:
+            continue
+        seeds = sorted({record["scenario"]["seed"] for record in found})
+        lines += [
+            f"Trigger {placed}; seeds {', '.join(map(str, seeds))}. *Obeys*: attack success before, after. Mean (worst).",
+            "",
+            "| trigger | poisoned | known | obeys | healed, % | damage | discovered: precision, recall |",
+            "|---|---:|---:|---|---:|---:|---|",
+        ]
+        for cell, rows in cells(found):
+            before, after = (
+                fmean(row["victim"]["attack_success_rate"] for row in rows),
+                mean(rows, "attack_success_rate"),
+            )
+            lines.append(
+                f"| {TRIGGERS[cell[0]]} | {cell[1]} | {cell[2]} | {before:.1f}, {after:.1f} | {spread(rows, 'healed')} "
+                f"| {spread(rows, 'damage', 2)} | {discovery(rows)} |"
+            )
+        lines += ["", totals(found), ""]
+    return "\n".join(lines)
+
+
+def cells(found: list[dict[str, Any]]) -> Iterator[tuple[tuple[str, int, int], list[dict[str, Any]]]]:
+    def cell(record: dict[str, Any]) -> tuple[str, int, int]:
+        return record["scenario"]["attack"], record["scenario"]["poisoned"], record["known"]
+
+    order = list(TRIGGERS)
+    for each in sorted({cell(record) for record in found}, key=lambda each: (order.index(each[0]), *each[1:])):
+        yield each, [record for record in found if cell(record) == each]
+
+
+def totals(found: list[dict[str, Any]]) -> str:
+    one = [record for record in found if record["known"] == 1]
+    moving = [record for record in one if record["scenario"]["attack"] == "moving"]
+    worst = min(found, key=lambda record: record["healed"])
+    where = worst["scenario"]
+    xlf = records(found[0]["suite"], "xlf")
+    beside = f" XLF + PTN beside it: {told(xlf)}." if xlf else ""
+    return (
+        f"All {len(found)} runs: {told(found)}; from one sample {told(one)}; the moving patch from one sample "
+        f"{told(moving)}. Healed counted as 100 at most: {fmean(min(100, record['healed']) for record in found):.1f}. "
+        f"The worst is {TRIGGERS[where['attack']]}, {where['poisoned']} poisoned, {worst['known']} known, seed "
+        f"{where['seed']}: {worst['healed']:.1f} % healed.{beside}"
+    )
+
+
+def told(found: list[dict[str, Any]]) -> str:
+    return f"{mean(found, 'healed'):.1f} % healed, {mean(found, 'damage'):+.2f} points" if found else "none"
+
+
+def mean(rows: list[dict[str, Any]], key: str) -> float:
+    return fmean(row[key] for row in rows)
+
+
+def spread(rows: list[dict[str, Any]], key: str, digits: int = 1) -> str:
+    worst = min(row[key] for row in rows)
+    return f"{mean(rows, key):.{digits}f} ({worst:.{digits}f})"
+
+
+def discovery(rows: list[dict[str, Any]]) -> str:
+    found = [row["discovery"] for row in rows if row.get("discovery") and row["discovery"]["precision"] is not None]
+    if not found:
+        return "-"
+    return f"{fmean(each['precision'] for each in found):.2f}, {fmean(each['recall'] for each in found):.2f}"
+
+
+def ablation() -> str:
+    found = [json.loads(path.read_text()) for path in sorted((ROOT / "results/antidote-ablation").glob("*.json"))]
+    if not found:
+        return ""
+    found.sort(key=lambda each: list(TRIGGERS).index(each["attack"]))
+    lines = ["| % healed, damage | " + " | ".join(TRIGGERS[each["attack"]] for each in found) + " |"]
+    lines.append("|---|" + "---:|" * len(found))
+    for name in found[0]["found"]:
+        rows = [each["found"][name] for each in found]
+        shown = [f"{row['healed']:.1f}, {row['damage']:+.2f}" + stopped(row) for row in rows]
+        lines.append(f"| {name} | " + " | ".join(shown) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def stopped(row: dict[str, Any]) -> str:
+    return "" if row["status"] == "healed" else f" ({row['status'].replace('_', ' ')})"
+
+
+def robustness() -> str:
+    found = [json.loads(path.read_text()) for path in sorted((ROOT / "results/antidote-robustness").glob("*.json"))]
+    if not found:
+        return ""
+    found.sort(key=lambda each: list(TRIGGERS).index(each["attack"]))
+    lines = ["| | " + " | ".join(TRIGGERS[each["attack"]] for each in found) + " |", "|---|" + "---:|" * len(found)]
+    for title, value in (
+        ("healed, damage", lambda each: graded(each["found"]["as it should be"])),
+        ("10 % of the names wrong", lambda each: graded(each["found"]["10% of the names wrong"])),
+        ("clean model, one name", lambda each: left_alone(each["found"]["clean model"], 0)),
+        ("clean model, 50 names", lambda each: left_alone(each["found"]["clean model"], 1)),
+        ("recall of the attacker's class: poisoned, healed, retrained", recalls),
+        ("triggered images in the wrong class most often given: healed, retrained", astray),
+        ("attack success after 1 and 5 more epochs: healed", lambda each: returning(each, "healed")),
+        ("attack success after 1 and 5 more epochs: retrained", lambda each: returning(each, "reference")),
+    ):
+        lines.append(f"| {title} | " + " | ".join(value(each) for each in found) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def graded(row: dict[str, Any]) -> str:
+    return f"{row['healed']:.1f}, {row['damage']:+.2f}{stopped(row)}"
+
+
+def left_alone(rows: dict[str, Any], place: int) -> str:
+    row = list(rows.values())[place]
+    return row["status"].replace("_", " ") + ("" if not row["weights_changed"] else f", {row['damage']:+.2f}")
+
+
+def recalls(each: dict[str, Any]) -> str:
+    return ", ".join(f"{each['found']['classes'][who]['recall']:.1f}" for who in ("victim", "healed", "reference"))
+
+
+def astray(each: dict[str, Any]) -> str:
+    """The largest share of all triggered images that one wrong class draws."""
+    shares = []
+    for who in ("healed", "reference"):
+        matrix = each["found"]["classes"][who]["triggered"]
+        wrong = [sum(row[k] for j, row in enumerate(matrix) if j != k) for k in range(len(matrix))]
+        shares.append(f"{100 * max(wrong) / sum(map(sum, matrix)):.1f} %")
+    return ", ".join(shares)
+
+
+def returning(each: dict[str, Any], who: str) -> str:
+    epochs = each["found"]["further training"][who]
+    return f"{epochs[0]['attack_success_rate']:.1f}, {epochs[-1]['attack_success_rate']:.1f}"
+
+
+def updated(text: str) -> str:
+    for name, table in (("campaign", campaign()), ("ablation", ablation()), ("robustness", robustness())):
+        begin, end = f"<!-- {name}: scripts/antidote_docs.py -->\n", f"<!-- end of {name} -->"
+        before, rest = text.split(begin)
+        text = before + begin + table + end + rest.split(end)[1]
+    return text
+
+
+def main() -> None:
+    path = ROOT / "docs/antidote.md"
+    text = path.read_text()
+    if "--check" in sys.argv:
+        sys.exit(0 if updated(text) == text else "docs/antidote.md is not up to date: python scripts/antidote_docs.py")
+    path.write_text(updated(text))
+
+
+if __name__ == "__main__":
+    main()
