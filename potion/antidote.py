@@ -21,10 +21,11 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from potion.outliers import out_of_place
 from potion.runtime import Clock
 from potion.treatment import Treatment
 from potion.trigger import STRONG, Trigger
-from potion.ward import Antidote, NothingFound, Ward, out_of_place
+from potion.ward import Antidote, NothingFound, Ward
 
 __all__ = ["Antidote", "NothingFound", "Treatment", "treat"]
 

@@ -7,24 +7,23 @@ from dataclasses import dataclass
 from typing import Any, Final, overload
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import Dataset
 
 from potion.batches import labels_of
 from potion.distributed import is_sharded
 from potion.margins import margins
+from potion.outliers import mistaken
 from potion.result import HealResult
 from potion.runtime import forked_rng
 from potion.types import Status
 from potion.ward import attackers_labels
 from potion.working import working_copy
 
-__all__ = ["Suspect", "Suspects", "discover", "mistaken"]
+__all__ = ["Suspect", "Suspects", "discover"]
 
 MISTAKES: Final = 0.05
 """So many of the samples that are taken to be poison may be clean."""
-STRETCH: Final = 2.0
-"""Clean samples may fall so many times as far as they rise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +82,10 @@ def discover(
     """Rank the training samples that have the label of known poison, by how sure we are that they are poison too.
 
     What the trigger gave to a label, the repair has taken away: labels of poison lose far more than those of clean
-    samples, also where they happen to be right. Clean samples' labels rise and fall about a middle, and as long as poison
-    is less than half, the middle of all samples with the label is that of the clean ones. How many rise by some amount
-    tells how many clean ones will have fallen by twice as much, and so how many of those that did are poison. The cut is
-    where one in twenty would be a mistake; what the antidote itself has corrected is taken to be poison in any case. The
-    known samples themselves are left out.
+    samples, also where they happen to be right. Clean samples' labels rise and fall about a middle
+    (:func:`potion.outliers.clean_middle`). How many rise by some amount tells how many clean ones will have fallen by twice
+    as much, and so how many of those that did are poison. The cut is where one in twenty would be a mistake; what the
+    antidote itself has corrected is taken to be poison in any case. The known samples themselves are left out.
     """
     if result.status is not Status.HEALED:
         raise ValueError(f"discover compares a poisoned with a healed model, but the result is {result.status.value!r}")
@@ -124,21 +122,3 @@ def discover(
         for row in ranking
     ]
     return Suspects(ranked=ranked, cut=int((doubt <= MISTAKES).sum()))
-
-
-def mistaken(fell: Tensor) -> Tensor:
-    r"""For each sample how many of those that fell at least as far are clean, estimated from those that rose.
-
-    With d the distance from the middle :math:`\tilde f`, and never less for one that fell less,
-
-    .. math:: \frac{1 + |\{i : \tilde f - f_i \ge d / 2\}|}{|\{i : f_i - \tilde f \ge d\}|}
-    """
-    away = fell - fell.median()
-    risen, fallen = (STRETCH * -away[away < 0]).sort().values, away[away > 0].sort().values
-    clean = (1 + len(risen) - torch.searchsorted(risen, away)).to(fell)
-    share = torch.where(away > 0, clean / (len(fallen) - torch.searchsorted(fallen, away)).clamp(min=1), 1.0).clamp(
-        max=1
-    )
-    order = away.argsort()
-    share[order] = share[order].cummin(0).values
-    return share

@@ -15,11 +15,12 @@ from potion.forward import logits
 from potion.localise import Search, Surroundings, localise
 from potion.margins import margins
 from potion.medicine import Medicine, taught
+from potion.outliers import out_of_place
 from potion.pattern import pattern
 from potion.runtime import generator_for, seed_for
 from potion.trigger import SOUGHT, Trigger
 
-__all__ = ["Antidote", "NothingFound", "Ward", "attackers_labels", "out_of_place"]
+__all__ = ["Antidote", "NothingFound", "Ward", "attackers_labels"]
 
 VIEWS: Final = 8
 """So many times is a sample looked at as training shows it, where it does not fire as it is."""
@@ -241,17 +242,3 @@ def attackers_labels(claims: Tensor) -> Tensor:
     labels, counts = claims.unique(return_counts=True)
     common: Tensor = labels[counts >= MISTAKEN * counts.max()]
     return common
-
-
-def out_of_place(values: Tensor, labels: Tensor, stretch: float = 1.0) -> Tensor:
-    """Which samples lie farther below the middle of those with their label than any but 1 % lie above it.
-
-    Clean samples spread to both sides alike, and poison is below; as long as it is less than half, the middle is clean.
-    With ``stretch`` they must lie so many times as far below.
-    """
-    flags = torch.zeros(len(values), dtype=torch.bool)
-    for label in labels.unique():
-        mine = labels == label
-        middle, high = values[mine].quantile(torch.tensor([0.5, 0.99], dtype=values.dtype))
-        flags[mine] = values[mine] < middle - stretch * (high - middle)
-    return flags

@@ -13,7 +13,6 @@ from torch.utils.data import Subset, TensorDataset
 import potion
 from potion.antidote import treat
 from potion.batches import labels_of
-from potion.discover import mistaken
 from potion.localise import Search, Surroundings, localise
 from potion.medicine import Medicine
 from potion.metrics import damage, evaluate, healed
@@ -21,7 +20,7 @@ from potion.pattern import pattern
 from potion.runtime import Clock
 from potion.treatment import Treatment
 from potion.trigger import DOMAINS, SOUGHT, Trigger
-from potion.ward import NothingFound, attackers_labels, out_of_place
+from potion.ward import NothingFound, attackers_labels
 
 CPU = torch.device("cpu")
 
@@ -163,24 +162,6 @@ def test_a_few_clean_samples_named_as_poison_do_not_make_their_labels_the_attack
     assert attackers_labels(torch.tensor([3, 5] * 4)).tolist() == [3, 5]
 
 
-def test_how_many_mistakes_is_told_by_those_that_rose():
-    fell = torch.tensor([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 9.0, 10.0], dtype=torch.float64) + 3
-    away = fell - 3.5  # nine samples, five of which are no higher than the middle one
-    literal = []
-    for mine in away:
-        risen = sum(float(2 * -other >= mine) for other in away if other < 0)
-        fallen = sum(float(other >= mine) for other in away if other > 0)
-        literal.append(min(1.0, (1 + risen) / fallen) if mine > 0 else 1.0)
-    expected = [min(literal[k] for k in range(9) if away[k] <= away[place]) for place in range(9)]
-    assert mistaken(fell).tolist() == pytest.approx(expected)
-    assert mistaken(fell)[-1] == 0.5, "one of the two, for all that is known"
-    generator = torch.Generator().manual_seed(0)
-    values = torch.cat([torch.randn(2000, generator=generator), 12 + torch.randn(200, generator=generator)]).double()
-    assert (mistaken(values)[2000:] <= 0.05).all()
-    assert int((mistaken(values)[:2000] <= 0.05).sum()) <= 10
-    assert int((mistaken(values[:2000]) <= 0.05).sum()) == 0, "where there is no poison, none is found"
-
-
 def test_medicine_corrects_labels_and_leaves_the_targets_images_alone():
     data = TensorDataset(images(40), torch.arange(40) % 4)
     medicine = Medicine(data, {5: 3, 9: 0}, [trigger()], CPU, share=0.5, seed=0)
@@ -192,17 +173,6 @@ def test_medicine_corrects_labels_and_leaves_the_targets_images_alone():
     assert 0 < int(changed.sum()) <= 20
     assert not changed[labels == 1].any()
     assert torch.equal(data.tensors[0], images(40)), "the data themselves stay as they are"
-
-
-def test_what_is_out_of_place_lies_far_below_the_middle_of_its_own_label():
-    generator = torch.Generator().manual_seed(0)
-    clean, poison = torch.randn(1000, generator=generator), torch.randn(100, generator=generator) - 8
-    values = torch.cat([clean, poison, 50 + torch.randn(500, generator=generator)]).double()
-    labels = torch.tensor([0] * 1100 + [1] * 500)
-    flags = out_of_place(values, labels)
-    assert flags[1000:1100].all()
-    assert int(flags[:1000].sum()) <= 20
-    assert int(flags[1100:].sum()) <= 10
 
 
 def test_labels_are_found_wherever_they_are():

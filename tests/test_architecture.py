@@ -17,6 +17,7 @@ ORDER = [
     *("checkpoint", "importance", "patch", "dampening", "ranking", "cursor", "search", "cache", "validation"),
     *(
         "training",
+        "outliers",
         "trigger",
         "localise",
         "pattern",

@@ -1,0 +1,62 @@
+"""Where the clean samples' middle is, who is out of place, and how many mistakes that makes."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from potion.outliers import clean_middle, mistaken, out_of_place
+
+
+def normal(count, seed=0):
+    return torch.randn(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_what_is_out_of_place_lies_far_below_the_middle_of_its_own_label():
+    generator = torch.Generator().manual_seed(0)
+    clean, poison = torch.randn(1000, generator=generator), torch.randn(100, generator=generator) - 8
+    values = torch.cat([clean, poison, 50 + torch.randn(500, generator=generator)]).double()
+    labels = torch.tensor([0] * 1100 + [1] * 500)
+    flags = out_of_place(values, labels)
+    assert flags[1000:1100].all()
+    assert int(flags[:1000].sum()) <= 20
+    assert int(flags[1100:].sum()) <= 10
+
+
+@pytest.mark.parametrize("poison", [0, 10, 100, 1000, 2500])
+def test_the_middle_is_that_of_the_clean_samples_however_many_are_poisoned(poison):
+    values = torch.cat([5 + normal(1000), normal(poison, seed=1) - 7])
+    middle, high = clean_middle(values)
+    assert float(middle) == pytest.approx(5, abs=0.2)
+    assert float(high) == pytest.approx(5 + 2.33, abs=0.5)
+    flags = out_of_place(values, torch.zeros(len(values)))
+    assert flags[1000:].all()
+    assert int(flags[:1000].sum()) <= 25
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=30))
+def test_a_middle_is_found_in_anything(values):
+    given_values = torch.tensor(values, dtype=torch.float64)
+    middle, high = clean_middle(given_values)
+    assert min(values) <= middle <= high <= max(values)
+    shifted, _ = clean_middle(given_values.round() + 7)  # whole numbers, so that nothing is rounded
+    assert float(shifted) == pytest.approx(float(clean_middle(given_values.round())[0]) + 7)
+    assert ((mistaken(given_values) >= 0) & (mistaken(given_values) <= 1)).all()
+
+
+def test_how_many_mistakes_is_told_by_those_that_rose():
+    fell = torch.tensor([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 9.0, 10.0], dtype=torch.float64) + 3
+    away = fell + clean_middle(-fell)[0]
+    literal = []
+    for mine in away:
+        risen = sum(float(2 * -other >= mine) for other in away if other < 0)
+        fallen = sum(float(other >= mine) for other in away if other > 0)
+        literal.append(min(1.0, (1 + risen) / fallen) if mine > 0 else 1.0)
+    expected = [min(literal[k] for k in range(9) if away[k] <= away[place]) for place in range(9)]
+    assert mistaken(fell).tolist() == pytest.approx(expected)
+    assert mistaken(fell)[-1] == 0.5, "one of the two, for all that is known"
+    generator = torch.Generator().manual_seed(0)
+    values = torch.cat([torch.randn(2000, generator=generator), 12 + torch.randn(200, generator=generator)]).double()
+    assert (mistaken(values)[2000:] <= 0.05).all()
+    assert int((mistaken(values)[:2000] <= 0.05).sum()) <= 10
+    assert int((mistaken(values[:2000]) <= 0.05).sum()) == 0, "where there is no poison, none is found"
