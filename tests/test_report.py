@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from potion.cli import app
 from potion.metrics import wilson
+from potion.report.again import again
 from potion.report.board_view import board_page, read_folder
 from potion.report.checks import ReportError
 from potion.report.heal_view import heal_page
@@ -280,3 +281,32 @@ def test_the_files_of_the_page_are_all_used():
     used = (WEB.parent / "page.py").read_text() + "".join(path.read_text() for path in WEB.parent.glob("*_view.py"))
     used += "".join(path.read_text() for path in WEB.glob("*.html"))
     assert all(path.name in used for path in WEB.iterdir())
+
+
+def test_the_command_that_does_it_again_is_on_the_page():
+    inputs = {
+        "model": "my code:make", "data": "images/train", "known": "17,4021", "weights": "model.pt", "method": "antidote",
+        "model_args": {"width": 16, "kind": "a b"}, "rho": 0.2, "flip": True, "mean": [0.5, 0.4, 0.3], "std": None,
+        "seed": 3,
+    }  # fmt: skip
+    expected = (
+        "potion heal --model 'my code:make' --data images/train --known 17,4021 --weights model.pt --model-arg width=16 "
+        "--model-arg 'kind=a b' --method antidote --seed 3 --flip --mean 0.5,0.4,0.3 --out again"
+    )
+    assert again(inputs) == expected
+    assert again({"model": "resnet9"}) is None
+    page = heal_page({**bare_result(), "inputs": inputs})
+    assert expected in unescape(page)
+
+
+@pytest.mark.parametrize("broken", [{}, {"obeys": [0.9]}, {"obeys": ["a", "b"], "trusted": [1, 1]}])
+def test_a_treatment_without_its_numbers_is_refused(broken):
+    treated = {
+        **bare_result(),
+        "method": "antidote",
+        "chosen": None,
+        "trace": [],
+        "treatment": {"localised": True, **broken},
+    }
+    with pytest.raises(ReportError, match=r"treatment\.obeys must be two numbers"):
+        heal_page(treated)

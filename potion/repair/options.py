@@ -35,7 +35,11 @@ Size = Annotated[int | None, typer.Option(min=1, help="Bring images to so many p
 Padding = Annotated[int, typer.Option(min=0, help="Training cropped at random from images padded so far.")]
 Flip = Annotated[bool, typer.Option("--flip", help="Training mirrored images at random.")]
 Mean = Annotated[
-    str | None, typer.Option(help="What training subtracted from [0, 1] pixels: 0.49,0.48,0.45. Default: timm's.")
+    str | None,
+    typer.Option(
+        help="What training subtracted from [0, 1] pixels: 0.49,0.48,0.45. Default: what timm's models and Hugging Face "
+        "folders say, else nothing."
+    ),
 ]
 Std = Annotated[str | None, typer.Option(help="What it divided by then.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples a batch.")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from potion.report.again import again
 from potion.report.checks import ReportError, listed, number, rows, table
 from potion.report.facts import duration, facts
 from potion.report.outcome import outcome
@@ -50,6 +51,7 @@ def heal_page(data: dict[str, Any], folder: str | None = None) -> str:
         "known_left_out": len(known[ROWS:]),
         "classes": [str(each) for each in listed(data, "classes")],
         "inputs": facts(table(data, "inputs")),
+        "again": again(table(data, "inputs")),
         "provenance": facts(table(data, "provenance")),
         "settings": facts(
             {
@@ -72,6 +74,11 @@ def _check(data: dict[str, Any]) -> None:
     treated = bool(table(data, "treatment"))  # the antidote teaches instead of searching
     if data["status"] == "healed" and not table(data, "chosen") and not treated:
         raise ReportError("chosen is missing: a healed result names the step that it took")
+    if data["status"] == "healed" and treated:
+        for key in ("obeys", "trusted"):
+            pair = listed(table(data, "treatment"), key)
+            if len(pair) != 2 or not all(isinstance(each, int | float) for each in pair):
+                raise ReportError(f"treatment.{key} must be two numbers, before and after")
     for where, keys in (
         (data, ("known", "known_accuracy", "weights_changed")),
         (table(data, "search"), ("rho",)),
