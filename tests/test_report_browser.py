@@ -10,7 +10,9 @@ from statistics import fmean
 
 import pytest
 from report_example import NASTY, full_result
+from typer.testing import CliRunner
 
+from potion.cli import app
 from potion.report.heal_view import heal_page
 from potion.report.source import page_of
 
@@ -43,15 +45,16 @@ def chrome():
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """The pages, by name."""
+def pages(tmp_path_factory, healed):
+    """The pages, by name; *own* is the one that ``potion heal`` left."""
     folder = tmp_path_factory.mktemp("pages")
     content = {
         "heal": heal_page(full_result(), FOLDER),
         "nasty": heal_page(full_result(NASTY), NASTY),
         "long": heal_page(full_result("x" * 150), "x" * 150),
         "demo": page_of(RESULTS / "demo/seed-0.json").html,
-        "board": page_of(RESULTS).html,
+        "board": page_of(RESULTS / "goel-cifar10").html,
+        "own": (healed[0] / "report.html").read_text(),
     }
     for name, html in content.items():
         (folder / f"{name}.html").write_text(html)
@@ -118,6 +121,21 @@ def test_the_slider_stops_where_the_search_would(browser, rho):
     advice = f"The search never looked this far: it takes a new one, on the data, with --rho {rho:g}."
     assert text(page, "#read-note") == ("" if stop else advice)
     assert bool(page.find_elements("css selector", "#curve line.stop")) == (stop is not None)
+
+
+def test_the_command_on_the_page_of_a_heal_makes_that_repair(browser, case_on_disk, healed, monkeypatch):
+    monkeypatch.chdir(case_on_disk)  # where the heal was typed
+    folder, _ = healed
+    page, record = browser("own"), json.loads((folder / "result.json").read_text())
+    move(page, 0.6)
+    weights = text(page, "#read-weights").replace(",", "")
+    command = shlex.split(text(page, "#command"))
+    assert command[:2] == ["potion", "heal"]
+    done = CliRunner().invoke(app, command[1:])
+    assert done.exit_code == 0, done.output
+    chosen = json.loads((Path(command[-1]) / "result.json").read_text())
+    assert chosen["chosen"]["selected"] == int(weights) < record["chosen"]["selected"]
+    shutil.rmtree(command[-1])
 
 
 def test_arrow_keys_move_the_slider_and_the_readout_is_announced(browser):
@@ -239,7 +257,7 @@ def test_dark_and_light(browser, name):
     assert shades(page) == light
 
 
-@pytest.mark.parametrize("name", ["heal", "long", "demo", "board"])
+@pytest.mark.parametrize("name", ["heal", "long", "own", "demo", "board"])
 def test_a_phone_never_scrolls_sideways(browser, name):
     page = browser(name, width=390)
     page.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0]))")
@@ -265,7 +283,7 @@ def test_the_page_runs_no_script_but_its_own(browser):
     assert "Content Security Policy" in str(page.get_log("browser"))
 
 
-@pytest.mark.parametrize("name", ["heal", "nasty", "demo", "board"])
+@pytest.mark.parametrize("name", ["heal", "nasty", "own", "demo", "board"])
 def test_a_page_asks_for_nothing_and_complains_about_nothing(browser, pages, name):
     browser("heal").get_log("performance")
     page = browser(name)
