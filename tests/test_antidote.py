@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import Subset, TensorDataset
+from victim import factory, pixels
 
 import potion
 from potion.antidote import treat
@@ -296,3 +297,48 @@ def test_a_clean_model_is_left_alone(embedded, short):
     )
     assert result.status is potion.Status.NOT_FOUND, result.summary()
     assert result.patch.count == 0
+
+
+def test_two_attackers_labels_are_treated_together():
+    pictures, labels = pixels(480, seed=0)
+    marks = {0: (slice(-3, None), (0, 255, 255)), 1: (slice(0, 3), (255, 255, 0))}  # label -> columns, colour
+
+    def marked(some, target):
+        some = some.copy()
+        columns, colour = marks[target]
+        some[:, -3:, columns] = colour
+        return some
+
+    free = [row for row in range(480) if labels[row] >= 2]
+    poison = {0: free[:40], 1: free[40:80]}
+    for target, rows in poison.items():
+        pictures[rows], labels[rows] = marked(pictures[rows], target), target
+    inputs, targets = as_inputs(pictures), torch.from_numpy(labels)
+    torch.manual_seed(0)
+    model = factory()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(60):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    model.eval()
+    known = [*poison[0][:4], *poison[1][:4]]
+    result = potion.heal(
+        model, TensorDataset(inputs, targets), known, "antidote", batch_size=32, progress=False, device="cpu"
+    )
+    assert result.status is potion.Status.HEALED, result.summary()
+    assert {each.target for each in result.treatment.triggers} == {0, 1}
+    test, truth = pixels(160, seed=1)
+    test, truth = test[truth >= 2], truth[truth >= 2]
+    for target in marks:
+        fired = as_inputs(marked(test, target))
+        with torch.no_grad():
+            before, after = ((each(fired).argmax(1) == target).float().mean() for each in (model, result.model))
+        assert before > 0.9
+        assert after < 0.5
+        hidden = set(poison[target][4:])
+        assert len(hidden & result.treatment.corrected.keys()) > len(hidden) / 2
+
+
+def as_inputs(pictures):
+    return torch.from_numpy(pictures).permute(0, 3, 1, 2) / 255
