@@ -131,9 +131,9 @@ class Ward:
 
     def localised(self, indices: Sequence[int], count: int, domains: Collection[str] = ()) -> list[Trigger]:
         """The triggers in the first ``count`` samples that fire, strongest first; in all domains or in some."""
-        sources, labels = self._firing(list(indices)[: 4 * count], count)
-        if not len(sources):
+        if not len(indices):
             return []
+        sources, labels = self._firing(list(indices)[: 4 * count], count)
         around = Surroundings(
             trusted=self._pool, ordinary={label: self._ordinary(label) for label in set(labels.tolist())}
         )
