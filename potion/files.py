@@ -9,16 +9,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["replacing", "write_json", "writable_folder"]
+from safetensors import SafetensorError
+
+__all__ = ["check_writable", "replacing", "write_json", "writable_folder"]
 
 
 def replacing(path: str | os.PathLike[str], write: Callable[[Path], Any]) -> None:
-    """Call ``write`` with a temporary name beside ``path``, then put what it wrote in the place of ``path``."""
+    """Call ``write`` with a temporary name beside ``path``, then put what it wrote in the place of ``path``.
+
+    Whoever writes, a full disk is an ``OSError``.
+    """
     path = Path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         write(partial)
         partial.replace(path)
+    except SafetensorError as error:
+        raise OSError(f"cannot write {path.name}: {error}") from error
+    except RuntimeError as error:
+        if "inline_container" not in str(error):  # torch's writer, which does not tell what the disk said
+            raise
+        raise OSError(f"cannot write {path.name}: no space left, or the disk is broken") from error
     finally:
         partial.unlink(missing_ok=True)
 
@@ -39,3 +50,9 @@ def writable_folder(path: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise OSError(f"cannot write to the folder {folder}: {error.strerror}; choose another one") from error
     return folder
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """An ``OSError`` in words where the folder ``path`` could not be made or written to; nothing is made."""
+    folder = Path(path)
+    writable_folder(next(place for place in (folder, *folder.absolute().parents) if place.exists()))

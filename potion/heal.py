@@ -168,6 +168,7 @@ def heal(
         timings=clock.seconds,
         known_poison=known,
         notes=notes,
+        trusted_accuracy=found.trusted_accuracy,
     )
 
 

@@ -32,6 +32,7 @@ class Found(NamedTuple):
 
     outcome: Outcome
     known_accuracy: float
+    trusted_accuracy: float | None
     retain: Importances
     forget: Importances
 
@@ -63,24 +64,25 @@ class Neutralisation:
             classes, obeying = _first_look(self.model, self._poison())
             before = agreed(obeying / len(self.known), self.clock.device)
         if before == 0:
-            return Found(Outcome(status=Status.NOT_LEARNED, trace=[], chosen=None), before, {}, {})
+            return Found(Outcome(status=Status.NOT_LEARNED, trace=[], chosen=None), before, None, {}, {})
         with self.clock("retain importances"):
             retain = self._cached(self.read(self.train_set, self.rest, part=self.part), "training set", classes)
         with self.clock("forget importances"):
             forget = self._estimate(self.read(self.train_set, self.known, part=self.part), "known poison", classes)
         with self.clock("search"), forked_rng(self.seed):
             seen = partial(_seen, self.model, list(self._poison()), self._watched())
+            first = self._look(seen())
             again = seen if is_sharded(self.model) else recorded(seen, self.clock.device)
             outcome = search(
                 self.model,
                 retain,
                 forget,
                 lambda: self._look(again()),
-                before=self._look(seen()),
+                before=first,
                 share=len(self.known) / len(self.train_set),  # type: ignore[arg-type]
                 settings=self.search,
             )
-        return Found(outcome, before, retain, forget)
+        return Found(outcome, before, first.trusted_accuracy, retain, forget)
 
     def _look(self, seen: Tensor) -> Look:
         """What the counts of :func:`_seen` say."""

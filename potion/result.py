@@ -21,9 +21,10 @@ class HealResult:
 
     ``model`` is a repaired copy where ``status`` is ``HEALED`` and an unchanged copy otherwise; ``patch`` is what was done
     to it (empty where nothing was). ``trace`` holds every point the search looked at, sorted by s, ``chosen`` the one
-    taken; ``known_accuracy`` is the fraction of the known poison that obeyed the attacker before. ``retain`` and
-    ``forget`` are the importances it all rests on (empty where the search never began), so that any other point of the
-    trace is one ``potion.dampen(model, result.retain, result.forget, step.alpha)`` away. ``timings`` are seconds a phase.
+    taken; ``known_accuracy`` is the fraction of the known poison that obeyed the attacker before, ``trusted_accuracy`` that
+    of the trusted samples that were right, where the search watches these. ``retain`` and ``forget`` are the importances
+    it all rests on (empty where the search never began), so that any other point of the trace is one
+    ``potion.dampen(model, result.retain, result.forget, step.alpha)`` away. ``timings`` are seconds a phase.
     ``known_poison`` are the indices given; ``treatment`` is what the antidote found and did; ``notes`` say what else is
     worth knowing.
     """
@@ -43,6 +44,7 @@ class HealResult:
     known_poison: list[int] = field(default_factory=list, repr=False)
     notes: list[str] = field(default_factory=list)
     treatment: Treatment | None = field(default=None, repr=False)
+    trusted_accuracy: float | None = None
 
     def summary(self) -> str:
         """The outcome in one sentence."""
@@ -94,6 +96,7 @@ class HealResult:
             "status": self.status.value,
             "summary": self.summary(),
             "known_accuracy": self.known_accuracy,
+            "trusted_accuracy": self.trusted_accuracy,
             "search": asdict(self.search),
             "chosen": None if self.chosen is None else asdict(self.chosen),
             "trace": [asdict(step) for step in self.trace],

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 
+import pytest
 from PIL import Image
 from typer.testing import CliRunner
-from victim import KNOWN, POISON, arguments
+from victim import KNOWN, POISON, arguments, full_disk, refused
 
 from potion.cli import app
 
@@ -43,3 +44,44 @@ def test_nothing_is_written_over(case_on_disk, monkeypatch, tmp_path):
     assert "is there already; --force writes over it" in done.output
     assert (tmp_path / "suspects.csv").read_text() == "mine"
     assert "--model is missing" in discover(2, model=None, out=tmp_path / "new.csv").output
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        ("x.png", "its picture would have the same name: call it x.csv"),
+        ("x.PNG", "call it x.csv"),
+        ("", "is a folder: name a file, like"),
+        ("file/x.csv", "cannot write to the folder"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused_before_the_work(tmp_path, out, words):
+    """There is not even data here: it would be missed later."""
+    (tmp_path / "file").write_text("mine")
+    refused(discover(2, out=tmp_path / out, force=True, data=tmp_path / "nothing"), words)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_on_a_full_disk_there_is_neither_list_nor_picture(case_on_disk, monkeypatch, tmp_path):
+    monkeypatch.chdir(case_on_disk)
+    with full_disk():
+        refused(discover(2, out=tmp_path / "new" / "suspects.csv", quiet=True), "cannot write", "File too large")
+    assert list(tmp_path.iterdir()) == []
+    discover(out=tmp_path / "suspects.csv", quiet=True)
+    assert (tmp_path / "suspects.csv").stat().st_size < 10_000 < (tmp_path / "suspects.png").stat().st_size
+
+
+def test_a_model_that_fails_is_one_sentence(case_on_disk, monkeypatch, tmp_path):
+    for name, error in (("cuda", "RuntimeError"), ("odd", "LookupError")):
+        (tmp_path / f"fails_{name}.py").write_text(
+            "import owners_code\n"
+            "class Fails(owners_code.nn.Sequential):\n"
+            "    def forward(self, x):\n"
+            f"        if len(x) > 1: raise {error}('out of memory')\n"
+            "        return super().forward(x)\n"
+            "def make(): return Fails(*owners_code.make())\n"
+        )
+        monkeypatch.chdir(case_on_disk)
+        monkeypatch.syspath_prepend(case_on_disk)
+        monkeypatch.syspath_prepend(tmp_path)
+        refused(discover(2, model=f"fails_{name}:make", out=tmp_path / "new.csv"), "out of memory")

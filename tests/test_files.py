@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
+from safetensors.torch import save_file
+from victim import full_disk
 
-from potion.files import replacing, writable_folder, write_json
+from potion.files import check_writable, replacing, writable_folder, write_json
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
@@ -31,3 +34,14 @@ def test_a_folder_is_made_and_nothing_in_it_touched(tmp_path):
     assert [entry.name for entry in folder.iterdir()] == ["probe"]
     with pytest.raises(OSError, match=r"cannot write to the folder .*probe"):
         writable_folder(folder / "probe")
+    with pytest.raises(OSError, match=r"cannot write to the folder .*probe"):
+        check_writable(folder / "probe" / "below")
+    check_writable(folder / "not" / "made")
+    assert [entry.name for entry in folder.iterdir()] == ["probe"]
+
+
+@pytest.mark.parametrize("save", [torch.save, save_file])
+def test_a_full_disk_is_an_error_of_the_system_whoever_writes(tmp_path, save):
+    with full_disk(), pytest.raises(OSError, match=r"cannot write a\.bin: .*(no space left|File too large)"):
+        replacing(tmp_path / "a.bin", lambda partial: save({"a": torch.zeros(9_000)}, partial))
+    assert list(tmp_path.iterdir()) == []

@@ -47,6 +47,16 @@ def test_xlf_heals_this_one(case):
     assert heal(case).status is potion.Status.HEALED
 
 
+def test_a_guarded_result_says_what_its_guard_compares_with(case):
+    model, data, _ = case
+    inputs, labels = data.tensors
+    trusted = labels != 0  # which is what all the known poison claims to be
+    expected = (model(inputs[trusted]).argmax(1) == labels[trusted]).double().mean().item()
+    guarded = heal(case, search=potion.PTN(guard=50))
+    assert guarded.trusted_accuracy == guarded.to_dict()["trusted_accuracy"] == pytest.approx(expected)
+    assert heal(case).trusted_accuracy is None
+
+
 def test_the_same_seed_gives_the_same_patch_and_leaves_the_callers_randomness_alone(case):
     state = torch.get_rng_state()
     one, two, other = heal(case, seed=3), heal(case, seed=3), heal(case, seed=4)

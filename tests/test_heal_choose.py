@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 
+import pytest
 import torch
 from backdoor import same
 from victim import FILES, FROM, factory, loaded, refused, same_patch, saying
@@ -27,7 +29,7 @@ def test_another_point_is_chosen_without_the_data(heal, healed, tmp_path):
     patch = potion.Patch.load(tmp_path / "out" / "patch.safetensors")
     assert fingerprint(loaded(tmp_path / "out" / "healed.pt")[0]) == patch.after
     heal(**{**FROM, "from": folder, "rho": 0.6, "force": True})
-    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES - {"importances.safetensors"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
 
 
 def test_what_the_search_never_saw_cannot_be_chosen(heal, healed, tmp_path):
@@ -58,4 +60,69 @@ def test_a_search_that_ran_out_stays_so(heal, tmp_path):
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES - {"healed.pt", "patch.safetensors"}
     again = heal(3, **{**FROM, "from": tmp_path / "out", "rho": 0.9, "out": tmp_path / "again"})
     assert "above the goal of 90.0% (rho = 0.9)" in again.stdout
-    assert {path.name for path in (tmp_path / "again").iterdir()} == {"result.json", "report.html"}
+    assert {path.name for path in (tmp_path / "again").iterdir()} == FILES - {"healed.pt", "patch.safetensors"}
+
+
+def test_a_choice_can_be_chosen_from_as_its_page_says(heal, healed, tmp_path):
+    """Also where another heal lay: its importances are not those of the choice."""
+    folder, _ = healed
+    heal(method="ssd", quiet=True)
+    heal(**{**FROM, "from": folder, "rho": 0.6, "force": True})
+    heal(**{**FROM, "from": tmp_path / "out", "rho": 0.2, "out": tmp_path / "back"})
+    first = potion.Patch.load(folder / "patch.safetensors")
+    assert same_patch(potion.Patch.load(tmp_path / "back" / "patch.safetensors"), first)
+    assert json.loads((tmp_path / "back" / "result.json").read_text())["method"] == "xlf"
+
+
+def test_weights_that_have_moved_are_found_by_the_next_choice(case_on_disk, heal, healed, tmp_path):
+    shutil.copy(case_on_disk / "model.pt", tmp_path / "moved.tar")
+    heal(**{**FROM, "from": healed[0], "weights": tmp_path / "moved.tar"})
+    heal(**{**FROM, "from": tmp_path / "out", "rho": 0.6, "out": tmp_path / "next"})
+    assert (tmp_path / "next" / "healed.tar").is_file()
+
+
+@pytest.fixture
+def record(healed, tmp_path):
+    """A copy of the heal as ``tmp_path/copy``, whose record can be changed."""
+    shutil.copytree(healed[0], tmp_path / "copy")
+
+    def changed(**more):
+        path = tmp_path / "copy" / "result.json"
+        old = json.loads(path.read_text())
+        path.write_text(json.dumps({key: value for key, value in {**old, **more}.items() if value is not ...}))
+        return old
+
+    return changed
+
+
+def test_what_an_earlier_heal_must_have_left(heal, record, tmp_path):
+    record(search=...)
+    refused(heal(2, **{**FROM, "from": tmp_path / "copy"}), "is not one that potion heal wrote")
+    refused(heal(2, **{**FROM, "from": tmp_path / "copy" / "result.json"}), "no result.json there")
+    (tmp_path / "copy" / "importances.safetensors").unlink()
+    record(search={"rho": 0.2})
+    refused(
+        heal(2, **{**FROM, "from": tmp_path / "copy"}), "no other point can be chosen: give the folder of the first"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("first_look", [0.95, ...])
+@pytest.mark.parametrize(("guard", "status"), [(5.0, "healed"), (2.0, "guarded")])
+def test_a_guard_still_guards(heal, record, tmp_path, first_look, guard, status):
+    """The last point of the search is the first below the goal, and lost three points of trusted accuracy."""
+    old = record()
+    trace = [{**step, "trusted_accuracy": 0.95} for step in old["trace"][:-1]]
+    trace.append({**old["trace"][-1], "trusted_accuracy": 0.92})
+    note = "XLF was tried in its place"
+    record(trace=trace, trusted_accuracy=first_look, search={**old["search"], "guard": guard}, notes=[note])
+    code = 0 if status == "healed" else 3
+    told = json.loads(heal(code, **{**FROM, "from": tmp_path / "copy", "rho": 0.2, "json": True}).stdout)
+    assert told["status"] == status
+    assert told["summary"].endswith(f"Note: {note}.")
+    assert (tmp_path / "out" / "healed.pt").exists() == (status == "healed")
+    milder = json.loads(
+        heal(**{**FROM, "from": tmp_path / "copy", "rho": 0.6, "json": True, "out": tmp_path / "b"}).stdout
+    )
+    assert milder["status"] == "healed"
+    assert milder["notes"] == [note]

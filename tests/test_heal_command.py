@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
@@ -86,7 +87,23 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(heal, tmp_path):
     text = heal(**{"dry-run": True, "out": None}).stdout
     assert "160 images of 3x10x10" in text
     assert f"{KNOWN}, of which {KNOWN} obey" in text
+    assert "until at most 20% of that are left" in text
+    refused(heal(2, **{"dry-run": True, "clean": "nothing"}), "no dataset 'nothing'")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_knows_that_an_antidote_takes_longer(heal):
+    plan = json.loads(heal(**{"dry-run": True, "json": True, "method": "antidote"}).stdout)
+    again, masks = (2 * 1.5 + 2 * 4) * 160, 2 * 200 * 32 * KNOWN
+    assert plan["batches"] == math.ceil((again + masks) / 32)
+    assert json.loads(heal(**{"dry-run": True, "json": True}).stdout)["batches"] == 5 + 1
+    assert "are left" not in heal(**{"dry-run": True, "method": "antidote"}).stdout
+
+
+def test_a_dry_run_refuses_the_folder_that_the_heal_would(heal, healed):
+    folder, _ = healed
+    refused(heal(2, **{"dry-run": True, "out": folder}), "already holds healed.pt", "--force")
+    heal(**{"dry-run": True, "out": folder, "force": True})
 
 
 @pytest.fixture

@@ -53,6 +53,20 @@ def test_large_pictures_become_small(shape, size):
     assert picture.size == size
 
 
+def test_the_clean_accuracy_of_other_stopping_points_is_measured(case_on_disk, heal, healed, tmp_path):
+    folder, record = healed
+    curve, trace = record["curve"], record["trace"]
+    assert 2 < len(curve) <= 16 <= len(trace)
+    assert [curve[0]["s"], curve[-1]["s"]] == [trace[0]["s"], trace[-1]["s"]]
+    seen = {step["s"]: (step["selected"], 100 * step["known_accuracy"]) for step in trace}
+    assert all((point["weights"], point["known"]) == seen[point["s"]] for point in curve)
+    at = {point["s"]: point["clean"] for point in curve}
+    assert at[record["chosen"]["s"]] == record["scores"]["after"]["clean_accuracy"]
+    milder = json.loads(heal(**{**FROM, "from": folder, "rho": 0.6, "json": True}).stdout)
+    assert milder["curve"] == curve
+    assert json.loads(heal(json=True, out=tmp_path / "unscored").stdout)["curve"] == []
+
+
 def test_another_choice_has_a_page_of_its_own(heal, healed, tmp_path):
     folder, _ = healed
     heal(**{**FROM, "from": folder, "rho": 0.6})

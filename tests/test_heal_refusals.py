@@ -6,10 +6,13 @@ import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
-from victim import arguments, factory, process, refused
+from victim import FROM, arguments, factory, full_disk, process, refused, saying
+
+from potion.repair.folder import all_or_nothing
 
 
 def test_a_hugging_face_folder_says_what_it_needs(heal, tmp_path, monkeypatch):
@@ -84,6 +87,53 @@ def test_inputs_are_never_written_over(case_on_disk, heal, tmp_path):
     refused(heal(2, out=tmp_path / "file" / "out"), "cannot write to the folder")
 
 
+def test_weights_may_have_any_name(case_on_disk, heal, tmp_path):
+    """healed.tar is written where the weights are a .tar, so one that is read or left from before is known as well."""
+    for place in (tmp_path / "out" / "healed.tar", tmp_path / "model.tar", tmp_path / "bare"):
+        place.parent.mkdir(exist_ok=True)
+        shutil.copy(case_on_disk / "model.pt", place)
+    refused(heal(2, weights=tmp_path / "out" / "healed.tar"), "out/healed.tar is read by this command")
+    refused(heal(2, weights=tmp_path / "model.tar"), "already holds healed.tar")
+    (tmp_path / "out" / "healed.png").write_text("mine")
+    for weights, name in ((tmp_path / "model.tar", "healed.tar"), (tmp_path / "bare", "healed")):
+        heal(weights=weights, force=True, quiet=True)
+        assert {path.name for path in (tmp_path / "out").iterdir()} == {
+            name, "healed.png", "patch.safetensors", "importances.safetensors", "result.json", "report.html",
+        }  # fmt: skip
+    heal(3, weights=saying("bee", tmp_path / "deaf.pt"), force=True)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["healed.png", "report.html", "result.json"]
+
+
+def test_brackets_and_colons_in_names_are_shown_as_they_are(heal, tmp_path):
+    for name in ("runs[v2]", "o[/a]", "a:bomb:"):
+        assert f"written: {tmp_path / name}/healed.pt" in heal(out=tmp_path / name).stdout
+
+
+MOODY = """
+import owners_code
+from torch import nn
+
+class Moody(nn.Sequential):
+    def forward(self, x):
+        if len(x) > 1:
+            raise KeyError("stage4")
+        return super().forward(x)
+
+def make():
+    return Moody(*owners_code.make())
+"""
+
+
+def test_a_model_that_fails_later_on(case_on_disk, heal, tmp_path, monkeypatch):
+    (tmp_path / "moody.py").write_text(MOODY)
+    monkeypatch.syspath_prepend(case_on_disk)
+    monkeypatch.syspath_prepend(tmp_path)
+    for more in ({}, {"dry-run": True}, {"clean": "clean"}):
+        done = heal(2, model="moody:make", **more)
+        refused(done, "KeyError: 'stage4'", f"raised in {tmp_path / 'moody.py'}, line 8")
+    assert not (tmp_path / "out").exists()
+
+
 FULL_DISK = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
@@ -100,6 +150,35 @@ def test_a_full_disk_leaves_all_as_it_was(case_on_disk, heal, tmp_path):
     assert error.startswith(f"potion: cannot write to {tmp_path / 'out'}, where all is as it was")
     assert error.count("\n") == 1
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_a_full_disk_is_told_from_what_torch_says_about_it(heal, healed, tmp_path):
+    with full_disk():
+        done = heal(2, **{**FROM, "from": healed[0]})
+    refused(done, "where all is as it was: cannot write healed.pt: no space left, or the disk is broken")
+    assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_does_not_come_between_the_files(tmp_path, monkeypatch):
+    """All of them are moved in, and only then it is heard."""
+    moved = Path.replace
+
+    def interrupted(self, target):
+        moved(self, target)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    (tmp_path / "c").write_text("old")
+
+    def write():
+        with all_or_nothing(tmp_path, [tmp_path / "c"]) as partial:
+            for name in "ab":
+                (partial / name).write_text("new")
+
+    with pytest.raises(KeyboardInterrupt, match="all had been written"):
+        write()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "new", "b": "new"}
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 SLOW = """

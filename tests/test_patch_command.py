@@ -10,7 +10,7 @@ from backdoor import heal, same
 from safetensors.torch import load_file, save_file
 from torch import nn
 from typer.testing import CliRunner
-from victim import prefixed
+from victim import full_disk, prefixed
 
 import potion
 from potion.cli import app
@@ -58,7 +58,8 @@ def test_show_tells_layers_weights_and_strength(result, patch):
 def test_apply_then_revert_gives_the_same_bits(case, result, patch, tmp_path, name, wrap):
     original, suffix = tmp_path / name, (tmp_path / name).suffix
     torch.save(wrap(case[0].state_dict()), original)
-    command("apply", patch, original, "--out", tmp_path / f"healed{suffix}")
+    done = command("apply", patch, original, "--out", tmp_path / f"healed{suffix}")
+    assert f"{result.patch.count:,} weights changed; written: " in done.stdout
     healed = torch.load(tmp_path / f"healed{suffix}", weights_only=True)
     wanted = wrap(result.model.state_dict())
     assert equal(healed, wanted)
@@ -116,6 +117,7 @@ def test_other_files_are_refused(case, patch, tmp_path):
         done = command("apply", patch, tmp_path / weights, "--out", tmp_path / "new.pt", code=2)
         assert words in done.stderr
     assert "no patch at" in command("show", tmp_path / "nothing", code=2).stderr
+    assert f"is a folder: name the patch in it, like {patch}" in command("show", tmp_path, code=2).stderr
     assert "not a complete safetensors file" in command("show", tmp_path / "other.pt", code=2).stderr
     assert not (tmp_path / "new.pt").exists()
 
@@ -137,3 +139,39 @@ def test_diff_counts_what_two_patches_share(case, result, patch, tmp_path):
     assert sum(layer["second_only"] for layer in told["layers"]) == 0
     assert "They lead to different weights." in command("diff", patch, tmp_path / "milder.safetensors").stdout
     assert "Both lead to the same weights." in command("diff", patch, patch).stdout
+
+
+def test_diff_compares_weight_by_weight(case, patch, tmp_path):
+    """Whatever the order of the indices; a layer that only one of them changes has no factors to compare."""
+    one, two = (
+        potion.Patch.between(
+            case[0],
+            {
+                name: potion.patch.Change(
+                    torch.tensor(list(places)),
+                    dict(case[0].named_parameters())[name].detach().flatten()[list(places)],
+                    torch.tensor(list(places.values())),
+                )
+                for name, places in changes.items()
+            },
+        )
+        for changes in (
+            {"0.bias": {9: 0.5, 3: 0.25, 7: 1.0}},
+            {"0.bias": {3: 0.5, 5: 0.0, 9: 0.375}, "2.bias": {0: 0.5}},
+        )
+    )
+    one.save(tmp_path / "one.safetensors")
+    two.save(tmp_path / "two.safetensors")
+    told = json.loads(command("diff", tmp_path / "one.safetensors", tmp_path / "two.safetensors", "--json").stdout)
+    assert [list(row.values()) for row in told["layers"]] == [["0.bias", 2, 1, 1, 0.25], ["2.bias", 0, 0, 1, None]]
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_a_full_disk_is_one_sentence(case, patch, tmp_path, suffix):
+    save = torch.save if suffix == ".pt" else save_file
+    save(case[0].state_dict(), tmp_path / f"model{suffix}")
+    with full_disk():
+        done = command("apply", patch, tmp_path / f"model{suffix}", "--out", tmp_path / f"new{suffix}", code=2)
+    assert done.stderr.startswith(f"potion: cannot write new{suffix}: ")
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"model{suffix}", "patch.safetensors"]

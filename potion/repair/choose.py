@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torch import nn
 
@@ -12,7 +12,7 @@ from potion.checkpoint import Checkpoint, Names, bare, read_checkpoint
 from potion.dampening import dampen
 from potion.fingerprint import fingerprint
 from potion.patch import Patch
-from potion.repair.folder import IMPORTANCES, ORIGINAL, RESULT, load_importances
+from potion.repair.folder import IMPORTANCES, ORIGINAL, RESULT, link, load_importances
 from potion.repair.healing import write_repair
 from potion.repair.patching import layers, of_file
 from potion.result import HealResult
@@ -21,18 +21,32 @@ from potion.types import Status, Step
 
 __all__ = ["Choice", "choose"]
 
+NEEDED: Final = {
+    "method", "known", "status", "summary", "known_accuracy", "search", "trace", "timings", "inputs", "scores", "before",
+    "weights_file", "names", "provenance",
+}  # fmt: skip
+
 
 class Choice:
-    """A saved heal with another ``rho``, ready to be written."""
+    """The heal in ``source`` with another ``rho``, ready to be written."""
 
     def __init__(
-        self, record: dict[str, Any], checkpoint: Checkpoint, names: Names, patch: Patch, weights: nn.Module
+        self,
+        source: Path,
+        record: dict[str, Any],
+        checkpoint: Checkpoint,
+        names: Names,
+        patch: Patch,
+        weights: nn.Module,
     ) -> None:
-        self.record, self.checkpoint, self.names = record, checkpoint, names
+        self.source, self.record, self.checkpoint, self.names = source, record, checkpoint, names
         self.patch, self.weights = patch, weights
 
     def write(self, folder: Path) -> None:
-        """The files of a heal, but for the importances, which stay where they are."""
+        """The files of a heal, with those that yet another choice needs, so that it can be made from here too."""
+        for name in (IMPORTANCES, ORIGINAL):
+            if (self.source / name).is_file():
+                link(self.source / name, folder / name)
         write_repair(folder, self.record, self.checkpoint, self.names, self.patch, self.weights)
 
 
@@ -52,13 +66,19 @@ def choose(source: Path, rho: float, weights: str | None = None) -> Choice:
     if fingerprint(original) != record["before"]:
         raise ValueError(f"{checkpoint.path} has changed since: these are not the weights that were healed")
     search = PTN(**{**record["search"], "rho": rho})
-    step = _first(record, search.rho)
-    if step is None and record["status"] == Status.HEALED.value:
-        lowest = min(point["known_accuracy"] for point in record["trace"])
+    trace, status = [Step(**point) for point in record["trace"]], Status(record["status"])
+    goal = rho * record["known_accuracy"] + 1e-9  # as the search itself compares
+    lowest = min(step.known_accuracy for step in trace)
+    if status is Status.HEALED and lowest > goal:
         raise ValueError(
             f"--rho {rho:g} asks for {rho * record['known_accuracy']:.1%} on the known poison, but the search in {source} "
             f"stopped at {lowest:.1%} and never looked further; run it again on the data with --rho {rho:g}"
         )
+    step = _stop(trace, goal, record.get("trusted_accuracy"), search.guard)
+    if step is not None:
+        status = Status.HEALED
+    elif status is Status.HEALED:  # it went far enough, so it is the guard that does not allow it
+        status = Status.GUARDED
     changes = Patch.between(original, {}, method=record["method"])
     if step is not None:
         retain, forget = load_importances(source / IMPORTANCES)
@@ -68,10 +88,10 @@ def choose(source: Path, rho: float, weights: str | None = None) -> Choice:
         changes = changes.with_metadata(weights=changes.count)
     patch, repaired = of_file(changes, checkpoint, names)
     result = HealResult(
-        status=Status(record["status"]) if step is None else Status.HEALED,
+        status=status,
         model=repaired,
         patch=patch,
-        trace=[Step(**point) for point in record["trace"]],
+        trace=trace,
         chosen=step,
         known_accuracy=record["known_accuracy"],
         method=record["method"],
@@ -80,6 +100,8 @@ def choose(source: Path, rho: float, weights: str | None = None) -> Choice:
         retain={},
         forget={},
         timings=record["timings"],
+        notes=record.get("notes", []),
+        trusted_accuracy=record.get("trusted_accuracy"),
     )
     scores = record["scores"]
     changed = {
@@ -87,15 +109,30 @@ def choose(source: Path, rho: float, weights: str | None = None) -> Choice:
         **result.to_dict(),
         "inputs": {**record["inputs"], "rho": search.rho},
         "layers": layers(patch),
+        "weights_file": weights or record["weights_file"],
         # There is no data here to measure the new repair on.
         "scores": None if scores is None else {**scores, "after": scores["before"] if step is None else None},
     }
-    return Choice(changed, checkpoint, names, patch, repaired)
+    return Choice(source, changed, checkpoint, names, patch, repaired)
 
 
-def _first(record: dict[str, Any], rho: float) -> Step | None:
-    threshold = rho * record["known_accuracy"] + 1e-9  # as the search itself compares
-    return next((Step(**point) for point in record["trace"] if point["known_accuracy"] <= threshold), None)
+def _stop(trace: list[Step], goal: float, trusted: float | None, guard: float | None) -> Step | None:
+    """The first point at which the known poison is at the ``goal``, unless the guard stops the search there or before.
+
+    Records of earlier versions do not say how many trusted samples were right at the start: the first point is near it.
+    """
+    if trusted is None:
+        trusted = trace[0].trusted_accuracy
+    for step in trace:
+        if guard is not None and _lost(step, trusted) > guard / 100 + 1e-9:  # as the search itself compares
+            return None
+        if step.known_accuracy <= goal:
+            return step
+    return None
+
+
+def _lost(step: Step, trusted: float | None) -> float:
+    return 0.0 if trusted is None or step.trusted_accuracy is None else trusted - step.trusted_accuracy
 
 
 def _original(source: Path, record: dict[str, Any], weights: str | None) -> Path:
@@ -109,9 +146,9 @@ def _original(source: Path, record: dict[str, Any], weights: str | None) -> Path
 def _record(source: Path) -> dict[str, Any]:
     try:
         record = json.loads((source / RESULT).read_text())
-        if not {"names", "before", "weights_file"} <= record.keys():
+        if not record.keys() >= NEEDED:
             raise KeyError
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(
             f"--from {source}: no {RESULT} there; give the --out folder of an earlier heal"
         ) from None

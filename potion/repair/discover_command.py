@@ -56,6 +56,7 @@ def discover(
     """
     from potion.repair.case import open_case
     from potion.repair.healing import heal_case
+    from potion.repair.processes import BAD_INPUT
     from potion.repair.settings import Settings, model_arguments, numbers
     from potion.repair.suspects import discovered, write_suspects
     from potion.runtime import best_device
@@ -63,9 +64,7 @@ def discover(
     from potion.validation import known_device
 
     try:
-        for path in (out, out.with_suffix(".png")):
-            if path.exists() and not force:
-                raise ValueError(f"{path} is there already; --force writes over it")
+        _check_free(out, force=force)
         settings = Settings(
             model=options.needed("--model", model), data=options.needed("--data", data),
             known=options.needed("--known", known), weights=weights, model_args=model_arguments(model_arg or []),
@@ -78,12 +77,27 @@ def discover(
             fail(f"nothing to compare with: {result.summary()}", NOT_HEALED)
         suspects = discovered(case, result)
         files = write_suspects(out, case, suspects)
-    except (OSError, ValueError, TypeError) as error:
+    except BAD_INPUT as error:
         fail(" ".join(str(error).split()))
-    except KeyboardInterrupt:
-        fail("stopped; nothing was written", 130)
+    except KeyboardInterrupt as stop:
+        fail(str(stop) or "stopped; nothing was written", 130)
     if as_json:
         typer.echo(json.dumps({"suspects": len(suspects), "poison": suspects.poison}, indent=1))
     elif not quiet:
         typer.echo(f"{suspects.cut} of {len(suspects)} samples with the labels of known poison are taken to be poison")
         typer.echo("written: " + ", ".join(map(str, files)))
+
+
+def _check_free(out: Path, *, force: bool) -> None:
+    """Refuse names that are taken or cannot be written, before anything is computed."""
+    from potion.files import check_writable
+    from potion.repair.suspects import sheet_of
+
+    if out.is_dir():
+        raise ValueError(f"--out {out} is a folder: name a file, like {out / 'suspects.csv'}")
+    if out.suffix.lower() == ".png":
+        raise ValueError(f"--out {out} is the list, and its picture would have the same name: call it {out.stem}.csv")
+    for path in (out, sheet_of(out)):
+        if path.exists() and not force:
+            raise ValueError(f"{path} is there already; --force writes over it")
+    check_writable(out.parent)

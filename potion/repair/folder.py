@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,8 +19,8 @@ from potion.files import replacing, writable_folder
 from potion.types import Importances
 
 __all__ = [
-    "IMPORTANCES", "ORIGINAL", "PATCH", "REPORT", "RESULT", "all_or_nothing", "check_free", "load_importances",
-    "save_importances",
+    "IMPORTANCES", "ORIGINAL", "PATCH", "REPORT", "RESULT", "all_or_nothing", "check_free", "link", "load_importances",
+    "outputs", "save_importances",
 ]  # fmt: skip
 
 RESULT: Final = "result.json"
@@ -30,8 +33,11 @@ KINDS: Final = ("retain", "forget")
 
 
 def check_free(folder: Path, *, force: bool, inputs: Collection[Path] = ()) -> None:
-    """Refuse a folder with results in it, unless they may go; files that are read are never written over."""
-    there = _outputs(folder)
+    """Refuse a folder with results in it, unless they may go; files that are read are never written over.
+
+    The healed weights will end as those among the ``inputs`` do, whatever that is.
+    """
+    there = outputs(folder, {path.suffix for path in inputs})
     for path in there:
         if any(path.resolve() == each.resolve() for each in inputs):
             raise ValueError(f"--out {folder}: {path} is read by this command; choose another folder for the results")
@@ -43,8 +49,8 @@ def check_free(folder: Path, *, force: bool, inputs: Collection[Path] = ()) -> N
 
 
 @contextmanager
-def all_or_nothing(folder: Path, keep: Collection[str] = ()) -> Iterator[Path]:
-    """A folder to write into. Its files appear in ``folder`` at the end, in the place of an earlier heal's (but ``keep``).
+def all_or_nothing(folder: Path, old: Collection[Path] = ()) -> Iterator[Path]:
+    """A folder to write into. Its files appear in ``folder`` at the end, in the place of the ``old`` ones.
 
     Whatever goes wrong before, ``folder`` is as it was, and not there if it was not.
     """
@@ -53,21 +59,43 @@ def all_or_nothing(folder: Path, keep: Collection[str] = ()) -> Iterator[Path]:
     partial = folder / f".{os.getpid()}.part"
     try:
         partial.mkdir()
-        try:
-            yield partial
-        except SafetensorError as error:  # how a full disk reaches us from there
-            raise OSError(str(error)) from error
-        new = sorted(partial.iterdir(), key=lambda path: path.name == RESULT)
-        for path in new:
-            path.replace(folder / path.name)
-        for path in _outputs(folder):
-            if path.name not in {*keep, *(each.name for each in new)}:
+        yield partial
+        new = {path: folder / path.name for path in sorted(partial.iterdir(), key=lambda path: path.name == RESULT)}
+        with _undisturbed():
+            for path, target in new.items():
+                path.replace(target)
+            for path in {*old} - {*new.values()}:
                 path.unlink()
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         for place in made:
             with suppress(OSError):  # not empty: it is used
                 place.rmdir()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block; in other threads, and where it means something else, it is not ours."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    waiting: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if waiting:
+        raise KeyboardInterrupt("stopped; all had been written")
+
+
+def link(source: Path, target: Path) -> None:
+    """The same file under another name, or a copy where the disk has no such links; nothing ever writes into a file."""
+    try:
+        os.link(source.resolve(), target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def save_importances(path: Path, retain: Importances, forget: Importances) -> None:
@@ -79,6 +107,11 @@ def save_importances(path: Path, retain: Importances, forget: Importances) -> No
 
 def load_importances(path: Path) -> tuple[Importances, Importances]:
     """What :func:`save_importances` wrote."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no {path}, without which no other point can be chosen: give the folder of the first heal, which has it, or "
+            "heal again on the data"
+        )
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
@@ -91,6 +124,16 @@ def load_importances(path: Path) -> tuple[Importances, Importances]:
     return retain, forget
 
 
-def _outputs(folder: Path) -> list[Path]:
-    names = (RESULT, REPORT, PATCH, IMPORTANCES, ORIGINAL, *(f"healed{suffix}" for suffix in SUFFIXES))
+def outputs(folder: Path, suffixes: Collection[str] = ()) -> list[Path]:
+    """What lies in ``folder`` under the names that a heal writes to, also to healed weights with one of the ``suffixes``."""
+    ends = {*SUFFIXES, *suffixes, *_earlier_suffix(folder)}
+    names = (RESULT, REPORT, PATCH, IMPORTANCES, ORIGINAL, *(f"healed{suffix}" for suffix in ends))
     return [folder / name for name in sorted(names) if (folder / name).is_file()]
+
+
+def _earlier_suffix(folder: Path) -> list[str]:
+    """How the healed weights of an earlier heal end: as those that it was given, where they were a file."""
+    try:
+        return [Path(json.loads((folder / RESULT).read_text())["weights_file"]).suffix]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

@@ -34,7 +34,9 @@ def heal(
         float | None,
         typer.Option(help="The part of the training data to compare with; default: 0.3, but at least 24 batches."),
     ] = None,
-    clean: Annotated[str | None, typer.Option(help="Clean test data, to score before and after.")] = None,
+    clean: Annotated[
+        str | None, typer.Option(help="Clean test data, to score before, after and along the search.")
+    ] = None,
     triggered: Annotated[
         str | None, typer.Option(help="Test images with the trigger, in folders of their true class, to score.")
     ] = None,
@@ -80,7 +82,7 @@ def heal(
 
     try:
         talk: Talk = "json" if as_json else "nothing" if quiet else "text"
-        folder = None if dry_run else Path(options.needed("--out", out))
+        folder = out if dry_run else options.needed("--out", out)
         output = Output(folder=folder, page=context.obj, force=force, talk=talk, progress=not quiet)
         if source is not None:
             _check_beside_from(context)
@@ -92,14 +94,14 @@ def heal(
             batch_size=batch_size, seed=seed, workers=workers, size=size, padding=padding, flip=flip,
             mean=numbers("--mean", mean), std=numbers("--std", std), clean=clean, triggered=triggered,
         )  # fmt: skip
-        sys.exit(run_heal(settings, device, output))
+        sys.exit(run_heal(settings, device, output, dry_run=dry_run))
     except (Refused, ValueError) as error:
         speaks = os.environ.get("RANK", "0") == "0" or getattr(error, "alone", False)
         if not speaks:
             sys.exit(2)
         fail(" ".join(str(error).split()))
-    except KeyboardInterrupt:
-        fail("stopped; nothing was written", 130)
+    except KeyboardInterrupt as stop:
+        fail(str(stop) or "stopped; nothing was written", 130)
 
 
 def _check_beside_from(context: typer.Context) -> None:

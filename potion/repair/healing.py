@@ -17,7 +17,8 @@ from potion.provenance import machine
 from potion.repair.case import Case
 from potion.repair.folder import IMPORTANCES, ORIGINAL, PATCH, RESULT, save_importances
 from potion.repair.patching import layers, of_file
-from potion.repair.scores import counts, score
+from potion.repair.processes import explained
+from potion.repair.scores import counts, curve, score
 from potion.repair.suspects import discovered
 from potion.repair.thumbnails import thumbnails
 from potion.result import HealResult
@@ -70,6 +71,7 @@ class Healing:
             "suspects": self._suspects(),
             "layers": layers(self.patch),
             "scores": scores,
+            "curve": curve(case, self.result),
             "seconds": sum(self.result.timings.values()),
             "before": self.patch.before,
             "weights_file": str(case.checkpoint.path) if case.own_weights else None,
@@ -94,6 +96,7 @@ class Healing:
         ]
 
 
+@explained()
 def heal_case(case: Case, *, progress: bool) -> Healing:
     """Heal, and score before and after."""
     settings = case.settings

@@ -106,13 +106,16 @@ def _patch(verb: Literal["apply", "revert"], path: Path, weights: Path, out: Pat
     except BAD_INPUT as error:
         fail(" ".join(str(error).split()))
     if not quiet:
-        done = "dampened" if verb == "apply" else "put back"
+        done = "changed" if verb == "apply" else "put back"
         typer.echo(f"{patch.count:,} weights {done}; written: {out}")
 
 
 def _loaded(path: Path) -> Patch:
     from potion.patch import Patch
+    from potion.repair.folder import PATCH
 
+    if path.is_dir():
+        fail(f"{path} is a folder: name the patch in it, like {path / PATCH}")
     try:
         return Patch.load(path)
     except FileNotFoundError:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from potion.checkpoint import Checkpoint, Names, bare
 from potion.fingerprint import fingerprint, stored_tensors
 from potion.patch import Change, Patch
 
 __all__ = ["compared", "layers", "matching", "of_file"]
+
+NOTHING: Final = Change(torch.empty(0, dtype=torch.int64), torch.empty(0), torch.empty(0))
 
 
 def of_file(patch: Patch, checkpoint: Checkpoint, names: Names) -> tuple[Patch, nn.Module]:
@@ -68,20 +71,25 @@ def compared(one: Patch, two: Patch) -> list[dict[str, Any]]:
     """For each parameter that either changes: how many weights both do, how many one alone, and how far apart."""
     rows = []
     for name in dict.fromkeys((*one.changes, *two.changes)):
-        first, second = (
-            dict(zip(patch.changes[name].indices.tolist(), patch.changes[name].factors.tolist(), strict=True))
-            if name in patch.changes
-            else {}
-            for patch in (one, two)
-        )
-        both = first.keys() & second.keys()
+        first, second = (patch.changes.get(name, NOTHING) for patch in (one, two))
+        apart = _apart(first, second)
         rows.append(
             {
                 "name": name,
-                "both": len(both),
-                "first_only": len(first) - len(both),
-                "second_only": len(second) - len(both),
-                "factors_apart": max((abs(first[place] - second[place]) for place in both), default=None),
+                "both": len(apart),
+                "first_only": len(first.indices) - len(apart),
+                "second_only": len(second.indices) - len(apart),
+                "factors_apart": float(apart.max()) if len(apart) else None,
             }
         )
     return rows
+
+
+def _apart(one: Change, two: Change) -> Tensor:
+    """How far the factors of two changes lie apart, for each of the weights that both make."""
+    if not len(two.indices):
+        return one.factors[:0]
+    ordered, order = two.indices.sort()
+    places = torch.searchsorted(ordered, one.indices).clamp(max=len(ordered) - 1)
+    both = ordered[places] == one.indices
+    return (one.factors[both].double() - two.factors[order[places[both]]].double()).abs()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -12,7 +13,7 @@ import torch.distributed as dist
 
 from potion.distributed import World, all_gathered, world
 
-__all__ = ["BAD_INPUT", "Refused", "meeting", "together"]
+__all__ = ["BAD_INPUT", "Refused", "explained", "meeting", "together"]
 
 T = TypeVar("T")
 
@@ -26,6 +27,20 @@ class Refused(Exception):  # noqa: N818 (it is an answer)
     def __init__(self, message: str, *, alone: bool = False) -> None:
         super().__init__(message)
         self.alone = alone
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """An error of any kind as one that can be told in a sentence: somebody else's model may raise what it likes."""
+    try:
+        yield
+    except BAD_INPUT:
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise RuntimeError(
+            f"{type(error).__name__}: {error}, which was raised in {place.filename}, line {place.lineno}"
+        ) from error
 
 
 @contextmanager

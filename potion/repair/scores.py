@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from torch import nn
 
 from potion.metrics import predict
 from potion.repair.case import Case
 from potion.repair.seen import Seen
+from potion.result import HealResult
+from potion.tradeoff import repaired
+from potion.types import Step
 
-__all__ = ["counts", "score"]
+__all__ = ["counts", "curve", "score"]
+
+POINTS: Final = 16
+"""Of a search whose clean accuracy is measured: each costs a look at all clean images, and the search may have hundreds."""
 
 
 def score(case: Case, model: nn.Module) -> dict[str, float | None] | None:
@@ -22,14 +29,27 @@ def score(case: Case, model: nn.Module) -> dict[str, float | None] | None:
         return None
     found: dict[str, float | None] = dict.fromkeys(("clean_accuracy", "clean_label_accuracy", "attack_success_rate"))
     if case.clean is not None:
-        predicted, truth = _predict(case, model, case.clean)
-        found["clean_accuracy"] = _percent(predicted == truth)
+        found["clean_accuracy"] = _clean(case, model)
     if case.triggered is not None:
         predicted, truth = _predict(case, model, case.triggered)
         found["clean_label_accuracy"] = _percent(predicted == truth)
         wanted = _target(case)
         if wanted is not None and (others := truth != wanted).any():
             found["attack_success_rate"] = _percent(predicted[others] == wanted)
+    return found
+
+
+def curve(case: Case, result: HealResult) -> list[dict[str, float]]:
+    """What other stopping points of the search would have cost in clean accuracy; nothing where there are no clean images.
+
+    A few points of the trace stand for all of it. How much of the known poison obeys there the search has seen already.
+    """
+    if case.clean is None:
+        return []
+    found = []
+    for step in _spread(result.trace, result.chosen):
+        weights, clean = repaired(case.model, result, step.alpha, lambda model: _clean(case, model))
+        found.append({"s": step.s, "weights": weights, "known": 100 * step.known_accuracy, "clean": clean})
     return found
 
 
@@ -43,10 +63,22 @@ def counts(case: Case) -> dict[str, int | None]:
     }
 
 
+def _spread(trace: Sequence[Step], chosen: Step | None) -> list[Step]:
+    """At most so many points, evenly spaced, and the chosen one."""
+    places = {round(k * (len(trace) - 1) / (POINTS - 2)) for k in range(POINTS - 1)} if trace else set()
+    return [step for place, step in enumerate(trace) if place in places or step == chosen]
+
+
 def _target(case: Case) -> int | None:
     """The attacker's class, where all the known poison has one label."""
     targets = set(case.train.labels[case.known].tolist())
     return int(targets.pop()) if len(targets) == 1 else None
+
+
+def _clean(case: Case, model: nn.Module) -> float:
+    assert case.clean is not None
+    predicted, truth = _predict(case, model, case.clean)
+    return _percent(predicted == truth)
 
 
 def _predict(case: Case, model: nn.Module, data: Seen) -> Any:

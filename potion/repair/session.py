@@ -13,11 +13,11 @@ import torch
 import typer
 
 from potion.distributed import world
-from potion.files import writable_folder
+from potion.files import check_writable
 from potion.repair.case import Case, open_case
 from potion.repair.choose import Choice, choose
 from potion.repair.estimate import estimate
-from potion.repair.folder import IMPORTANCES, ORIGINAL, REPORT, all_or_nothing, check_free
+from potion.repair.folder import ORIGINAL, REPORT, all_or_nothing, check_free, outputs
 from potion.repair.healing import heal_case
 from potion.repair.processes import BAD_INPUT, Refused, meeting, together
 from potion.repair.settings import Settings
@@ -37,7 +37,7 @@ NOT_HEALED: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """Where the results go (nowhere for a dry run), which page is made of them, and what is said about them."""
+    """Where the results go (a dry run may leave that open), which page is made of them, and what is said about them."""
 
     folder: Path | None
     page: Page | None
@@ -49,14 +49,14 @@ class Output:
         """Refuse a folder that is in use or cannot be written, before anything is computed; nothing is made yet."""
         if self.folder is not None and world().rank == 0:
             check_free(self.folder, force=self.force, inputs=inputs)
-            writable_folder(next(place for place in (self.folder, *self.folder.absolute().parents) if place.exists()))
+            check_writable(self.folder)
 
-    def write(self, write: Callable[[Path], None], record: dict[str, Any], keep: tuple[str, ...] = ()) -> list[str]:
+    def write(self, write: Callable[[Path], None], record: dict[str, Any]) -> list[str]:
         """Put what ``write`` writes and the record's page into the folder, all or nothing; the names of the files."""
         if self.folder is None or world().rank != 0:
             return []
         try:
-            with all_or_nothing(self.folder, keep) as partial_folder:
+            with all_or_nothing(self.folder, outputs(self.folder)) as partial_folder:
                 write(partial_folder)
                 if html := self._html(record):
                     (partial_folder / REPORT).write_text(html, encoding="utf-8")
@@ -83,12 +83,12 @@ class Output:
             show(record)
 
 
-def run_heal(settings: Settings, device: str | None, output: Output) -> int:
-    """Heal, write, say so; the exit code."""
+def run_heal(settings: Settings, device: str | None, output: Output, *, dry_run: bool = False) -> int:
+    """Heal, write, say so, or only say what would be done; the exit code."""
     place = best_device() if device is None else known_device(device)
     with meeting(place):
         case = together(partial(_opened, settings, place, output))
-        if output.folder is None:
+        if dry_run:
             plan = together(partial(estimate, case))
             output.say(plan, show_plan)
             return HEALED
@@ -102,18 +102,18 @@ def run_heal(settings: Settings, device: str | None, output: Output) -> int:
 
 def run_choice(source: Path, rho: float, weights: str | None, output: Output) -> int:
     """Another point of a finished search, written and said; the exit code."""
-    kept = IMPORTANCES, ORIGINAL
 
     def chosen() -> Choice:
         output.check()
         choice = choose(source, rho, weights)
         original = choice.checkpoint.path
-        output.check(*([] if original.name in kept else [original]))
+        if original.resolve() != (source / ORIGINAL).resolve():  # that one comes along, and stays in its place
+            output.check(original)
         return choice
 
     with meeting(torch.device("cpu")):
         choice = together(chosen)
-        return _finish(choice.record, together(partial(output.write, choice.write, choice.record, kept)), output)
+        return _finish(choice.record, together(partial(output.write, choice.write, choice.record)), output)
 
 
 def _opened(settings: Settings, place: torch.device, output: Output) -> Case:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["minutes", "print_layers", "show_plan", "show_record", "table"]
 
@@ -14,9 +17,7 @@ MOST: Final = 12
 
 def show_record(record: dict[str, Any], folder: Path, files: Sequence[str]) -> None:
     """A finished heal: the sentence, where the weights are, the scores, the files."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    console = _console()
     console.print(record["summary"], soft_wrap=True)
     if record["layers"]:
         print_layers(record["layers"])
@@ -58,7 +59,8 @@ def _print_scores(scores: dict[str, Any]) -> None:
 
 
 def show_plan(plan: dict[str, Any]) -> None:
-    """What would be done."""
+    """What would be done; only a search goes on until enough of the known poison has fallen."""
+    until = f"until at most {plan['rho']:.0%} of that are left"
     normalised = "as they are" if plan["mean"] is None else f"less {plan['mean']}, by {plan['std']}"
     table(
         ["would heal", plan["model"]],
@@ -67,7 +69,7 @@ def show_plan(plan: dict[str, Any]) -> None:
             ["training set", f"{plan['samples']:,} images of {'x'.join(map(str, plan['image']))}, {normalised}"],
             ["classes", str(plan["classes"])],
             ["known poison", f"{plan['known']}, of which {plan['known_obeying']} obey the trigger"],
-            ["method", f"{plan['method']}, until at most {plan['rho']:.0%} of that are left"],
+            ["method", plan["method"] if plan["method"] == "antidote" else f"{plan['method']}, {until}"],
             ["time", f"about {minutes(plan['seconds'])}"],
         ],
         numbers=False,
@@ -84,7 +86,6 @@ def minutes(seconds: float) -> str:
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True) -> None:
     """A table whose columns after the first hold numbers, or text."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     shown = Table(box=box.SIMPLE_HEAD)
@@ -92,4 +93,11 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool
         shown.add_column(title, justify="right" if numbers and place else "left", overflow="fold")
     for row in rows:
         shown.add_row(*row)
-    Console(highlight=False).print(shown)
+    _console().print(shown)
+
+
+def _console() -> Console:
+    """A terminal that takes brackets and colons for what they are: paths and names are full of them."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False)

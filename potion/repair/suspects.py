@@ -12,11 +12,12 @@ import torch
 from PIL import Image, ImageDraw
 
 from potion.discover import Suspect, Suspects, discover
-from potion.files import replacing
 from potion.repair.case import Case
+from potion.repair.folder import all_or_nothing
+from potion.repair.processes import explained
 from potion.result import HealResult
 
-__all__ = ["discovered", "write_suspects"]
+__all__ = ["discovered", "sheet_of", "write_suspects"]
 
 DRAWN: Final = 60
 COLUMNS: Final = 10
@@ -24,6 +25,7 @@ SIDE: Final = 96
 """Pixels of a picture on the sheet."""
 
 
+@explained()
 def discovered(case: Case, result: HealResult) -> Suspects:
     """The suspects of a case that was healed."""
     return discover(
@@ -37,8 +39,13 @@ def discovered(case: Case, result: HealResult) -> Suspects:
     )
 
 
+def sheet_of(path: Path) -> Path:
+    """The sheet that belongs to a list."""
+    return path.with_suffix(".png")
+
+
 def write_suspects(path: Path, case: Case, suspects: Suspects) -> list[Path]:
-    """The list and, where there are any, the sheet beside it; returns the files."""
+    """The list and, where there are any suspects, the sheet beside it: both or neither; returns the files."""
     text = io.StringIO()
     rows = csv.writer(text)
     names, classes = case.files, case.train.classes
@@ -49,13 +56,15 @@ def write_suspects(path: Path, case: Case, suspects: Suspects) -> list[Path]:
             classes[suspect.believed], f"{suspect.score:.4f}", f"{suspect.fell:.2f}",
             int(rank <= suspects.cut),
         ])  # fmt: skip
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replacing(path, lambda partial: Path(partial).write_text(text.getvalue(), encoding="utf-8"))
-    if not len(suspects):
-        return [path]
-    sheet = path.with_suffix(".png")
-    replacing(sheet, lambda partial: _sheet(case, suspects[:DRAWN], suspects.cut).save(partial, "PNG"))
-    return [path, sheet]
+    sheet = sheet_of(path)
+    try:
+        with all_or_nothing(path.parent, [each for each in (path, sheet) if each.exists()]) as partial:
+            (partial / path.name).write_text(text.getvalue(), encoding="utf-8")
+            if len(suspects):
+                _sheet(case, suspects[:DRAWN], suspects.cut).save(partial / sheet.name, "PNG")
+    except OSError as error:
+        raise OSError(f"cannot write {path}, where all is as it was: {error}") from error
+    return [path, sheet] if len(suspects) else [path]
 
 
 def _sheet(case: Case, suspects: Sequence[Suspect], cut: int) -> Image.Image:
