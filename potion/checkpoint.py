@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import pickle
+import zipfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from potion.errors import told
 from potion.files import replacing
 from potion.fingerprint import stored_tensors
 
@@ -24,7 +28,7 @@ CONTAINERS: Final = ("state_dict", "model_state_dict", "model", "module", "net",
 """Where training scripts put the weights among other things."""
 
 Names = dict[str, list[str]]
-"""For each of a model's tensors, tied ones once, the keys that hold it in a file."""
+"""For each of a model's tensors, tied ones once, the keys that hold it in a file; not for a counter it does not hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,19 +50,22 @@ class Checkpoint:
     def fit(self, model: nn.Module) -> Names:
         """Which key belongs to which tensor of the model, all of it; a ``ValueError`` says what does not fit.
 
-        Prefixes that parallel, compiled and Lightning models have are found by themselves, on either side. Keys
+        Prefixes that parallel, compiled and Lightning models have are found by themselves, on both sides. Keys
         outside of the prefix (a loss, an average of the weights) are left alone.
         """
         wanted, aliases = stored_tensors(model), _aliases(model)
-        prefix, stripped = self._prefixes(wanted, aliases)
-        names = {}
-        for name, tensor in wanted.items():
-            names[name] = self._keys(name, aliases, prefix, stripped)
-            for key in names[name]:
-                if self.state[key].shape != tensor.shape:
+        every = {*wanted, *(alias for group in aliases.values() for alias in group)}
+        likely = self._likely_prefixes(every)
+        matches = (self._match(prefix, stripped, wanted, aliases, every) for prefix, stripped in likely)
+        names = next((match.names for match in matches if not match.missing and not match.beyond), None)
+        if names is None:
+            raise ValueError(self._misfit(self._match(*likely[0], wanted, aliases, every), every))
+        for name, keys in names.items():
+            for key in keys:
+                if self.state[key].shape != wanted[name].shape:
                     raise ValueError(
                         f"{self.path} does not fit the model: {key} has the shape {tuple(self.state[key].shape)}, the model "
-                        f"wants {tuple(tensor.shape)}; check the arguments of the model, as the number of classes"
+                        f"wants {tuple(wanted[name].shape)}; check the arguments of the model, as the number of classes"
                     )
         return names
 
@@ -85,36 +92,59 @@ class Checkpoint:
         found = {key[: -len(name)] for key in self.state if key == name or key.endswith("." + name)}
         return sorted(found, key=len)
 
-    def _keys(self, name: str, aliases: Mapping[str, list[str]], prefix: str, stripped: str) -> list[str]:
-        every = (prefix + each.removeprefix(stripped) for each in (name, *aliases.get(name, ())))
-        return [key for key in every if key in self.state]
+    def _likely_prefixes(self, every: set[str]) -> list[tuple[str, str]]:
+        """What may stand before all names in file and model: those first with which most names fit, then short ones."""
+        common = [part for part in _beginnings(min(every, default="")) if all(name.startswith(part) for name in every)]
+        fitting = Counter({("", ""): 0})
+        for stripped in ("", *common):
+            rests = {name.removeprefix(stripped) for name in every}
+            for key in self.state:
+                for prefix in ("", *_beginnings(key)):
+                    # Where both end alike nothing is gained: the same names fit with less taken from either side.
+                    alike = stripped and f".{prefix}".endswith(f".{stripped}")
+                    if key.removeprefix(prefix) in rests and not alike:
+                        fitting[prefix, stripped] += 1
+        return sorted(fitting, key=lambda pair: (-fitting[pair], len(pair[0]), len(pair[1])))
 
-    def _prefixes(self, wanted: Mapping[str, Tensor], aliases: Mapping[str, list[str]]) -> tuple[str, str]:
-        """What stands before all names in the file, and what before all in the model, such that the rest is the same."""
-        every = {*wanted, *(alias for group in aliases.values() for alias in group)}
-        first = next(iter(wanted))
-        tries = [(prefix, "") for each in (first, *aliases.get(first, ())) for prefix in self.prefixes_of(each)]
-        tries += [("", stripped) for stripped in _beginnings(first) if all(name.startswith(stripped) for name in every)]
-        for prefix, stripped in tries:
-            known = {prefix + name.removeprefix(stripped) for name in every}
-            complete = all(self._keys(name, aliases, prefix, stripped) for name in wanted)
-            if complete and all(key in known for key in self.state if key.startswith(prefix)):
-                return prefix, stripped
-        raise ValueError(self._misfit(list(wanted), every, [prefix for prefix, _ in tries] or [""]))
+    def _match(
+        self, prefix: str, stripped: str, wanted: Iterable[str], aliases: Mapping[str, list[str]], every: set[str]
+    ) -> _Match:
+        def keys(name: str) -> list[str]:
+            own = (prefix + each.removeprefix(stripped) for each in (name, *aliases.get(name, ())))
+            return [key for key in own if key in self.state]
 
-    def _misfit(self, wanted: list[str], every: Iterable[str], prefixes: list[str]) -> str:
-        prefix = min(prefixes, key=lambda each: sum(each + name not in self.state for name in wanted))
-        missing = [name for name in wanted if prefix + name not in self.state]
-        known = {prefix + name for name in every}
-        beyond = [key for key in self.state if key.startswith(prefix) and key not in known]
-        hint = f" (names there begin with {prefix!r})" if prefix else ""
-        for part in dict.fromkeys(each for name in wanted for each in _beginnings(name)):
-            if all(part + key in wanted for key in self.state):
-                hint = f"; it would fit the part of the model below {part!r}: load it there, and save the whole model"
-        return (
-            f"{self.path} does not fit the model: it lacks {_some(missing)}, and has {_some(beyond)} that the model "
-            f"does not know{hint}"
+        names = {name: found for name in wanted if (found := keys(name))}
+        known = {prefix + name.removeprefix(stripped) for name in every}
+        return _Match(
+            prefix=prefix,
+            stripped=stripped,
+            names=names,
+            missing=[name for name in wanted if name not in names and not _is_counter(name)],
+            beyond=[key for key in self.state if key.startswith(prefix) and key not in known],
         )
+
+    def _misfit(self, match: _Match, every: set[str]) -> str:
+        sides = (("its names", match.prefix), ("the model's", match.stripped))
+        taken = " and ".join(f"{whose} without {part!r}" for whose, part in sides if part)
+        unknown = [key.removeprefix(match.prefix) for key in match.beyond]
+        parts = dict.fromkeys(part for name in sorted(every) for part in _beginnings(name))
+        inner = next((part for part in parts if all(part + key in every for key in self.state)), None)
+        hint = f"; it would fit the part of the model below {inner!r}: load it there, and save the whole model"
+        return (
+            f"{self.path} does not fit the model: {f'taking {taken}, ' if taken else ''}it lacks {_some(match.missing)}, "
+            f"and has {_some(unknown)} that the model does not know{hint if inner else ''}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Match:
+    """A file's names without ``prefix`` beside a model's without ``stripped``: what is in both, and in one alone."""
+
+    prefix: str
+    stripped: str
+    names: Names
+    missing: list[str]
+    beyond: list[str]
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -132,24 +162,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
                 return Checkpoint(path=path, state=state, content=state, metadata=file.metadata())
         except SafetensorError as error:
             raise ValueError(f"{path} is not a complete safetensors file: {error}") from error
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        with path.open("rb") as file:
-            if file.read(2) not in (
-                b"PK",
-                b"\x80\x02",
-                b"\x80\x03",
-                b"\x80\x04",
-                b"\x80\x05",
-            ):  # neither zip nor pickle
-                raise ValueError(f"{path} is not a PyTorch file") from error
-        raise ValueError(
-            f"{path} holds Python objects, which could run code, and was refused; nothing was executed. Save the state dict "
-            f"alone: torch.save(model.state_dict(), ...)"
-        ) from error
-    except (RuntimeError, EOFError) as error:
-        raise ValueError(f"{path} is not a complete PyTorch file: {str(error).splitlines()[0]}") from error
+    content = _unpickled(path)
     inside = _found(content)
     if inside is None:
         raise ValueError(
@@ -162,10 +175,11 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
 
 def fill(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Give the model these weights; floats of another type are converted."""
+    """Give the model these weights; floats of another type are converted, and a counter that is not there stays."""
     with torch.no_grad():
         for name, tensor in stored_tensors(model).items():
-            tensor.copy_(tensors[name])
+            if name in tensors or not _is_counter(name):
+                tensor.copy_(tensors[name])
 
 
 def bare(tensors: Mapping[str, Tensor]) -> nn.Module:
@@ -182,6 +196,37 @@ def bare(tensors: Mapping[str, Tensor]) -> nn.Module:
     return root
 
 
+def _unpickled(path: Path) -> Any:
+    """What torch.save wrote, as long as it is tensors and plain values."""
+    if _is_torchscript(path):
+        raise ValueError(
+            f"{path} is a TorchScript archive, which holds code; save its weights alone: "
+            f"torch.save(torch.jit.load({str(path)!r}).state_dict(), ...)"
+        )
+    with path.open("rb") as file:
+        begin = file.read(2)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if begin not in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"):  # neither zip nor pickle
+            raise ValueError(f"{path} is not a PyTorch file") from error
+        if "Unsupported operand" in str(error):  # bytes that no pickle has
+            raise ValueError(f"{path} is damaged: it is not a complete PyTorch file") from error
+        raise ValueError(
+            f"{path} holds Python objects, which could run code, and was refused; nothing was executed. Save the state dict "
+            f"alone: torch.save(model.state_dict(), ...)"
+        ) from error
+    except Exception as error:  # damaged bytes raise anything at all
+        raise ValueError(f"{path} is damaged: it is not a complete PyTorch file ({told(error)})") from error
+
+
+def _is_torchscript(path: Path) -> bool:
+    """As torch itself tells it, which would warn and advise to load it unsafely."""
+    with contextlib.suppress(Exception), zipfile.ZipFile(path) as archive:  # a damaged one may raise anything
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+    return False
+
+
 def _aliases(model: nn.Module) -> dict[str, list[str]]:
     """The other names that tied tensors have in a state dict."""
     every = model.state_dict(keep_vars=True)
@@ -191,6 +236,11 @@ def _aliases(model: nn.Module) -> dict[str, list[str]]:
         if id(tensor) in names and names[id(tensor)] != name:
             found.setdefault(names[id(tensor)], []).append(name)
     return found
+
+
+def _is_counter(name: str) -> bool:
+    """How many batches a batch norm has seen: without influence on what a model says, and missing in some files."""
+    return name == "num_batches_tracked" or name.endswith(".num_batches_tracked")
 
 
 def _beginnings(name: str) -> list[str]:
@@ -203,7 +253,7 @@ def _found(content: Any) -> tuple[str, ...] | None:
     """The keys that lead to a dictionary of tensors."""
     if not isinstance(content, Mapping):
         return None
-    if content and all(isinstance(value, Tensor) for value in content.values()):
+    if content and all(isinstance(key, str) and isinstance(value, Tensor) for key, value in content.items()):
         return ()
     for key in CONTAINERS:
         if key in content and (below := _found(content[key])) is not None:

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "potion"
 
 ORDER = [
     *("version", "types", "files", "runtime", "recorded", "distributed", "fingerprint", "progress", "provenance"),
-    *("forward", "batches"),
+    *("errors", "forward", "batches"),
     *("checkpoint", "importance", "patch", "dampening", "ranking", "cursor", "search", "cache", "validation"),
     *(
         "training",

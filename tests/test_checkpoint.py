@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import pytest
 import torch
 from backdoor import same
 from safetensors.torch import load_file, save_file, save_model
 from torch import nn
-from victim import prefixed
+from victim import FROM, loaded, prefixed
 
 from potion.checkpoint import bare, fill, read_checkpoint
 from potion.fingerprint import fingerprint, stored_tensors
@@ -112,13 +113,72 @@ def test_a_wrong_checkpoint_says_which_names(tmp_path):
     torch.save({"state_dict": prefixed("net.", other)}, tmp_path / "other.pt")
     with pytest.raises(
         ValueError,
-        match=r"it lacks 1\.bias, 1\.num_batches_tracked, 1\.running_mean and 2 more, and has net\.3\.weight",
+        match=r"taking its names without 'net\.', it lacks 1\.bias, 1\.running_mean, 1\.running_var and 1 more, "
+        r"and has 3\.weight, 3\.bias that the model does not know$",
     ):
         read_checkpoint(tmp_path / "other.pt").fit(network())
     wide = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
     torch.save(wide.state_dict(), tmp_path / "wide.pt")
     with pytest.raises(ValueError, match=r"0\.bias has the shape \(5,\), the model wants \(3,\)"):
         read_checkpoint(tmp_path / "wide.pt").fit(network())
+
+
+def parts(prefix, **inside):
+    """Two linear layers under these names, as a state dict."""
+    return prefixed(prefix, nn.ModuleDict({name: nn.Linear(2, size) for name, size in inside.items()}))
+
+
+def test_the_prefix_of_most_names_is_the_one_that_is_named(tmp_path):
+    """Not the one of the alphabetically first name: that is the one which the file lacks."""
+    torch.save(parts("net.", features=2, fc=3), tmp_path / "renamed.pt")
+    model = nn.ModuleDict({"classifier": nn.Linear(2, 3), "features": nn.Linear(2, 2)})
+    with pytest.raises(
+        ValueError,
+        match=r"without 'net\.', it lacks classifier\.bias, classifier\.weight, and has fc\.weight, fc\.bias that",
+    ):
+        read_checkpoint(tmp_path / "renamed.pt").fit(model)
+
+
+def test_prefixes_on_both_sides(tmp_path):
+    torch.save(prefixed("module.", network(1)), tmp_path / "parallel.pt")
+    wrapped, checkpoint = nn.ModuleDict({"net": network(2)}), read_checkpoint(tmp_path / "parallel.pt")
+    names = checkpoint.fit(wrapped)
+    fill(wrapped, checkpoint.tensors(names))
+    assert same(wrapped["net"], network(1))
+    assert names["net.0.weight"] == ["module.0.weight"]
+
+
+def test_more_beside_the_model_is_not_overlooked_where_both_have_the_same_prefix(tmp_path):
+    torch.save({**prefixed("net.", network(1)), "head.weight": torch.ones(2)}, tmp_path / "more.pt")
+    with pytest.raises(ValueError, match=r"it lacks nothing, and has head\.weight that the model does not know"):
+        read_checkpoint(tmp_path / "more.pt").fit(nn.ModuleDict({"net": network(2)}))
+
+
+def test_counters_of_a_batch_norm_are_not_needed(tmp_path):
+    """Files of old versions and of other tools lack them."""
+    state = {name: tensor for name, tensor in network(1).state_dict().items() if "tracked" not in name}
+    torch.save(state, tmp_path / "old.pt")
+    model, checkpoint, names = filled(tmp_path / "old.pt")
+    assert same(network(1), model)
+    checkpoint.write(stored_tensors(network(3)), names, tmp_path / "new.pt")
+    assert read_checkpoint(tmp_path / "new.pt").state.keys() == state.keys()
+    del state["1.running_mean"]
+    torch.save(state, tmp_path / "less.pt")
+    with pytest.raises(ValueError, match=r"it lacks 1\.running_mean, and has nothing"):
+        read_checkpoint(tmp_path / "less.pt").fit(network())
+
+
+def test_a_file_without_counters_is_healed_and_chosen_from_again(case_on_disk, heal, tmp_path):
+    whole = loaded(case_on_disk / "model.pt")[0].state_dict()
+    torch.save({name: tensor for name, tensor in whole.items() if "tracked" not in name}, tmp_path / "old.pt")
+    heal(weights=tmp_path / "old.pt")
+    heal(out=tmp_path / "whole")
+    chosen = {**FROM, "from": tmp_path / "out", "out": tmp_path / "again"}
+    heal(**chosen)
+    found, again = (torch.load(tmp_path / name / "healed.pt", weights_only=True) for name in ("out", "again"))
+    expected = loaded(tmp_path / "whole" / "healed.pt")[0].state_dict()
+    assert whole.keys() - found.keys() == {"1.num_batches_tracked"}
+    assert all(torch.equal(found[name], expected[name]) and torch.equal(again[name], found[name]) for name in found)
 
 
 class Malicious:
@@ -152,7 +212,36 @@ def test_a_damaged_file_is_named(tmp_path, name, content, message):
         read_checkpoint(tmp_path / name)
 
 
+@pytest.mark.parametrize("zipped", [True, False])
+def test_every_damaged_byte_is_answered_in_words(tmp_path, zipped):
+    torch.save(network().state_dict(), tmp_path / "whole.pt", _use_new_zipfile_serialization=zipped)
+    content = (tmp_path / "whole.pt").read_bytes()
+    causes = set()
+    for place in range(0, 1500, 3):
+        (tmp_path / "spoilt.pt").write_bytes(content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :])
+        try:
+            read_checkpoint(tmp_path / "spoilt.pt")
+        except ValueError as error:
+            assert "spoilt.pt" in str(error)  # noqa: PT017
+            causes.add(type(error.__cause__).__name__)
+    assert {"UnpicklingError", "RuntimeError", "UnicodeDecodeError"} < causes, "of many kinds"
+
+
+def test_torchscript_is_refused_without_a_warning_and_with_what_to_do(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, that it grows old
+        torch.jit.save(torch.jit.script(network()), tmp_path / "script.pt")
+    with pytest.raises(
+        ValueError, match=r"script\.pt is a TorchScript archive.*torch\.jit\.load\(.*state_dict"
+    ) as caught:
+        read_checkpoint(tmp_path / "script.pt")
+    assert "weights_only" not in str(caught.value)
+
+
 def test_a_file_without_weights_is_named(tmp_path):
+    torch.save({0: torch.ones(1)}, tmp_path / "numbers.pt")
+    with pytest.raises(ValueError, match=r"numbers.pt: no state dict in it"):
+        read_checkpoint(tmp_path / "numbers.pt")
     torch.save({"epoch": 3, "loss": [1.0]}, tmp_path / "log.pt")
     with pytest.raises(ValueError, match=r"log.pt: no state dict in it"):
         read_checkpoint(tmp_path / "log.pt")

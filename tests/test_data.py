@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from potion.data import (
     known_share,
     load,
 )
+from potion.repair import seen
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data beside the checkout")
@@ -230,12 +232,15 @@ def test_faults_of_files_and_folders(tmp_path):
     with pytest.raises(ValueError, match=r"001\.png: the image cannot be decoded"):
         load(folder)
     (folder / "emu").mkdir()
+    (folder / "emu" / "a.heic").write_bytes(b"")
     with pytest.raises(ValueError, match="emu: the class has no images"):
         load(folder)
     (tmp_path / "nothing").mkdir()
     with pytest.raises(ValueError, match="no subfolders"):
         load(tmp_path / "nothing")
-    with pytest.raises(FileNotFoundError, match="no dataset 'cifar11': neither a path nor one of cifar10"):
+    with pytest.raises(
+        FileNotFoundError, match=r"no dataset 'cifar11': there is no such folder .* it is none of cifar10"
+    ):
         load("cifar11")
     with pytest.raises(FileNotFoundError, match=r"no cifar10 at .*: put its parquet files there"):
         load("cifar10", root=tmp_path)
@@ -260,6 +265,54 @@ def test_splits_that_are_not_there_are_refused_and_classes_agree_between_splits(
     for unsplit in (both / "train", single):
         with pytest.raises(FileNotFoundError, match="it is all training data"):
             load(unsplit, "test")
+
+
+def test_an_empty_folder_keeps_the_number_of_its_class(tmp_path):
+    write_folder(tmp_path / "images", pictures(3), [0, 2, 2])
+    (tmp_path / "images" / "dog").mkdir()
+    (tmp_path / "images" / "dog" / ".gitkeep").touch()
+    found = load(tmp_path / "images")
+    assert (found.labels.tolist(), found.classes) == ([0, 2, 2], ("cat", "dog", "owl"))
+
+
+def test_a_class_may_have_the_name_of_a_split(tmp_path):
+    """As CIFAR-100's trains: a split is a folder of class folders."""
+    images = write_folder(tmp_path / "images", pictures(3), [0, 1, 2], names=("owl", "test", "train"))
+    assert load(images).classes == ("owl", "test", "train")
+    assert seen.test_images(str(images), ("owl", "test", "train")).labels.tolist() == [0, 1, 2]
+    with pytest.raises(FileNotFoundError, match="has no splits"):
+        load(images, "test")
+    for split in ("train", "test"):
+        write_folder(tmp_path / "both" / split, pictures(3), [0, 1, 2], names=("owl", "test", "train"))
+        assert load(tmp_path / "both", split).classes == ("owl", "test", "train")
+
+
+def test_images_to_score_may_lack_a_class_that_has_no_name(tmp_path):
+    path = write_parquet(tmp_path / "a.parquet", [png(picture) for picture in pictures(2)], [1, 3], names=None)
+    with pytest.raises(ValueError, match="no sample has label 0"):
+        load(path)
+    assert seen.test_images(str(path), ("0", "1", "2", "3", "4")).labels.tolist() == [1, 3]
+    with pytest.raises(ValueError, match="there is no class '3' in the training data"):
+        seen.test_images(str(path), ("0", "1", "2"))
+
+
+@pytest.mark.parametrize("name", ["./images/train", "~/images", "/images/train", "a/b/c", "images/x.parquet", "here/x"])
+def test_a_path_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "datasets", None)  # asking would say that this is missing
+    (tmp_path / "here").mkdir()
+    with pytest.raises(FileNotFoundError, match=f"no dataset '{name}': there is no such folder or file"):
+        load(name)
+
+
+def test_a_hub_that_cannot_be_asked(tmp_path, monkeypatch, capfd):
+    pytest.importorskip("datasets", reason="the extra 'hub' is not installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # at once, where the network takes a while
+    words = r"no dataset 'images/train-v1\.0': there is no such folder here, and the Hugging Face hub did not give it: "
+    with pytest.raises(FileNotFoundError, match=words + "ConnectionError"):
+        load("images/train-v1.0")
+    assert capfd.readouterr().err == ""
 
 
 def test_one_grey_image_does_not_make_a_set_grey_and_16_bits_keep_their_greys(tmp_path):

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from victim import FROM, arguments, factory, full_disk, process, refused, saying
 
+from potion.repair.case import open_case
 from potion.repair.folder import all_or_nothing
+from potion.repair.settings import Settings
 
 
 def test_a_hugging_face_folder_says_what_it_needs(heal, tmp_path, monkeypatch):
@@ -43,14 +46,108 @@ def test_a_hugging_face_folder_says_what_it_needs(heal, tmp_path, monkeypatch):
         ({"method": "magic"}, ["--method magic", "xlf, lf, ssd"]),
         ({"rho": 1.5}, ["--rho 1.5"]),
         ({"device": "abacus"}, ["device 'abacus'"]),
-        ({"clean": "nothing"}, ["no dataset 'nothing'"]),
-        ({"size": 4}, ["fails on an image of the data (3x4x4)", "--size"]),
+        ({"clean": "nothing"}, ["--clean: no dataset 'nothing'"]),
+        ({"model": "test_resnett"}, ["some with a similar name: test_resnet"]),
+        ({"model": "timm:test_resnett"}, ["timm has no model 'test_resnett'; some with a similar name: test_resnet"]),
+        ({"size": 4}, ["fails on an image of --data (3x4x4): RuntimeError", "--size"]),
         ({"out": None}, ["--out is missing"]),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence_and_exit_code_two(heal, tmp_path, changed, words):
     refused(heal(2, **changed), *words)
     assert not (tmp_path / "out").exists()
+
+
+MODEL = (
+    "import torch\nclass make(torch.nn.Linear):\n def __init__(self): super().__init__(300, 4)\n def forward(self, x): "
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import sys; sys.exit(0)", "importing odd_code failed: SystemExit: 0"),
+        ("import os; os.no_such_thing", "importing odd_code failed: AttributeError: module 'os' has no attribute"),
+        ("def make(): raise SystemExit", "make() raised SystemExit"),
+        (MODEL + "assert False", "fails on an image of --data (3x10x10): AssertionError; --size"),
+        (MODEL + "raise SystemExit(0)", "fails on an image of --data (3x10x10): SystemExit: 0; --size"),
+    ],
+)
+def test_whatever_the_owners_code_does(heal, tmp_path, monkeypatch, code, words):
+    monkeypatch.delitem(sys.modules, "odd_code", raising=False)
+    (tmp_path / "odd_code.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    refused(heal(2, model="odd_code:make", weights=None), "--model odd_code:make", words)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["resnet18", "timm:resnet18", "vit"])
+def test_a_timm_that_cannot_be_imported(heal, tmp_path, monkeypatch, name):
+    for module in [each for each in sys.modules if each.split(".")[0] == "timm"]:
+        monkeypatch.delitem(sys.modules, module)
+    (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist\\nand so on')")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = "timm could not be imported: RuntimeError: operator torchvision::nms does not exist\n"
+    refused(heal(2, model=name), f"--model {name}: ", words)
+
+
+@pytest.fixture
+def three_folders(case_on_disk, tmp_path):
+    """The training data without the folder of its last class."""
+    return shutil.copytree(case_on_disk / "train", tmp_path / "train", ignore=shutil.ignore_patterns("dog"))
+
+
+def test_fewer_classes_than_logits(heal, three_folders, tmp_path):
+    (tmp_path / "one.txt").write_text(next((three_folders / "ape").iterdir()).name)
+    changed = {"data": three_folders, "known": tmp_path / "one.txt", "dry-run": True}
+    done = heal(2, **changed)
+    refused(
+        done, f"--data {three_folders} has 3 classes, but the model has 4 logits", "an empty folder keeps the place"
+    )
+    (three_folders / "dog").mkdir()
+    heal(**changed)
+
+
+@pytest.mark.parametrize("option", ["clean", "triggered"])
+def test_images_to_score_on_that_do_not_fit(case_on_disk, heal, tmp_path, option):
+    for kind, changed in (("grey", lambda image: image.convert("L")), ("large", lambda image: image.resize((12, 12)))):
+        (tmp_path / kind / "ape").mkdir(parents=True)
+        with Image.open(next((case_on_disk / "clean" / "ape").iterdir())) as image:
+            changed(image).save(tmp_path / kind / "ape" / "1.png")
+    refused(heal(2, **{option: tmp_path / "grey"}), f"fails on an image of --{option} (1x10x10)")
+    refused(heal(2, **{option: tmp_path / "large"}), f"fails on an image of --{option} (3x12x12)", "--size brings")
+    normalised = {"mean": "0,0,0", "std": "1,1,1", option: tmp_path / "grey"}
+    refused(heal(2, **normalised), f"--{option}: --mean has 3 values, but the images have 1 channels")
+
+
+def hub_folder(path, **settings):
+    transformers = pytest.importorskip("transformers", reason="needs transformers, which is no dependency")
+    small = {"num_channels": 3, "embedding_size": 8, "hidden_sizes": [8, 8], "depths": [1, 1], "layer_type": "basic"}
+    names = settings.pop("names", ("ape", "bee", "cat", "dog"))
+    config = transformers.ResNetConfig(**small, id2label=dict(enumerate(names)))
+    transformers.ResNetForImageClassification(config).save_pretrained(path, **settings)
+    return path
+
+
+def test_the_classes_of_a_hugging_face_folder_are_those_of_the_data(case_on_disk, three_folders, tmp_path):
+    turned = hub_folder(tmp_path / "turned", names=("dog", "bee", "cat", "ape", "eel"))
+    for data in (case_on_disk / "train", three_folders):
+        settings = Settings(model=str(turned), data=str(data), known="0")
+        case = open_case(settings, torch.device("cpu"))
+        classes = [case.train.classes[label] for label in case.train.labels]
+        assert case.train.classes == ("dog", "bee", "cat", "ape", "eel"), "numbered as the model does"
+        assert classes == [Path(file).parent.name for file in case.files]
+
+
+def test_a_hugging_face_folder_that_does_not_fit(heal, tmp_path):
+    others = hub_folder(tmp_path / "others", names=("ape", "bee", "cat", "eel"))
+    refused(
+        heal(2, model=others, weights=None), "--data train: there is no class 'dog' in --model", "ape, bee, cat, ..."
+    )
+    many = hub_folder(tmp_path / "many", max_shard_size="2KB")
+    refused(heal(2, model=many, weights=None), "several files (model.safetensors.index.json)", "max_shard_size")
+    (tmp_path / "config.json").write_text('{"model_type": "no such"}')
+    refused(heal(2, model=tmp_path), f"--model {tmp_path}: transformers could not build the model: ValueError")
 
 
 def test_more_classes_than_logits(case_on_disk, heal, tmp_path):

@@ -37,6 +37,8 @@ LISTS = {
     "bare.csv": "bee/1.png,0.9\nonly.png,0.8\n",
     "headed.csv": "score,File\n0.9,bee/1.png\n0.8,only.png\n",
     "numbers.csv": "index,label\n2,1\n1,0\n",
+    "spreadsheet.csv": "file,note\nbee/1.png\nonly.png,seen twice\n,\n",
+    "suspects.csv": "rank,index,name,poison\n1,2,bee/1.png,1\n2,1,ape/only.png,1\n3,3,bee/2.png,0\n",
     "list.json": '[2, "ape/only.png"]',
 }
 
@@ -51,6 +53,8 @@ def test_a_whole_path_and_plain_indices(images, tmp_path, monkeypatch):
     (tmp_path / "whole.txt").write_text(str(tmp_path / "train" / "bee" / "2.png"))
     assert known_from(str(tmp_path / "whole.txt"), images) == [3]
     assert known_from("3, 0", images) == [3, 0]
+    with pytest.raises(ValueError, match="more than once"):  # and not that the name of a file is too long
+        known_from(",".join(["1"] * 5000), images)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here.txt").write_text("train/bee/2.png")
     assert known_from("here.txt", FolderFiles(tmp_path.relative_to(tmp_path) / "train")) == [3]
@@ -70,6 +74,13 @@ def test_a_whole_path_and_plain_indices(images, tmp_path, monkeypatch):
         ("a.txt", "-1\n", r"index -1"),
         ("a.txt", "2\nbee/1.png\n", r"names sample 2 more than once"),
         ("a.txt", "0\n1\n2\n3\n", r"names all 4 samples"),
+        ("a.txt", "--5\n", r"--known .*a\.txt: 1 of 1 file names are not in the data: --5"),
+        ("a.txt", "./\n0\n", r"1 of 2 file names are not in the data: \./"),
+        ("a.json", '[""]', r"1 of 1 file names are not in the data: ''"),
+        ("a.csv", "score,file\n0.9,bee/1.png\n0.8\n", r"line 3 names no sample: its file column is empty"),
+        ("a.csv", "bee/1.png,0.9\n,0.8\n", r"line 2 names no sample: its first column is empty"),
+        ("a.csv", "index,poison\n2,1\n1,yes\n", r"line 3 has 'yes' in the column poison; write 1 or 0"),
+        ("a.csv", "index,poison\n2,0\n", r"the list is empty"),
         ("a.json", "[1, 2", r"not JSON"),
         ("a.json", '{"known": 1}', r"must be a JSON list"),
         ("a.json", "[1.5]", r"must be a JSON list"),

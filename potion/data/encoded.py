@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-__all__ = ["Encoded", "FolderFiles", "HubRows", "ParquetRows", "decode", "mode_of"]
+__all__ = ["Encoded", "FolderFiles", "HubRows", "ParquetRows", "decode", "mode_of", "subfolders"]
 
 SUFFIXES: Final = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 
@@ -53,15 +53,18 @@ class Encoded(ABC):
         """All indices in an order that is random and cheap to read; ``None`` where any order is as good."""
         return None
 
-    def _take_labels(self, labels: np.ndarray[Any, Any], classes: Sequence[str] | None, source: str) -> None:
-        """Check and keep the labels; without names the classes are counted, and then there may be no gap."""
+    def _take_labels(
+        self, labels: np.ndarray[Any, Any], classes: Sequence[str] | None, source: str, may_lack_classes: bool = False
+    ) -> None:
+        """Check and keep the labels; without names the classes are counted, and a gap is taken for a mistake."""
         if len(labels) == 0:
             raise ValueError(f"{source}: the split is empty")
         self.labels = torch.from_numpy(labels.astype(np.int64))
         names = tuple(str(label) for label in range(int(labels.max()) + 1)) if classes is None else tuple(classes)
         for wrong in np.flatnonzero((labels < 0) | (labels >= len(names)))[:1]:
             raise ValueError(f"{self.where(int(wrong))}: label {labels[wrong]} is not one of the {len(names)} classes")
-        if classes is None and (missing := sorted(set(range(len(names))) - set(labels.tolist()))):
+        counted = classes is None and not may_lack_classes
+        if counted and (missing := sorted(set(range(len(names))) - set(labels.tolist()))):
             raise ValueError(f"{source}: labels go up to {labels.max()}, but no sample has label {missing[0]}")
         self.classes = names
 
@@ -72,7 +75,7 @@ class ParquetRows(Encoded):
     Row groups are read when they are needed; those used last are kept, up to ``allowance`` bytes.
     """
 
-    def __init__(self, files: Sequence[Path], allowance: int = 256 * 2**20) -> None:
+    def __init__(self, files: Sequence[Path], allowance: int = 256 * 2**20, *, may_lack_classes: bool = False) -> None:
         self.files, self.allowance = [Path(file) for file in files], allowance
         self._groups: list[_RowGroup] = []
         self._kept: OrderedDict[int, Any] = OrderedDict()
@@ -88,7 +91,7 @@ class ParquetRows(Encoded):
                 self._groups.append(_RowGroup(file, number, first, group.total_byte_size))
                 starts.append(starts[-1] + group.num_rows)
         self._starts = np.array(starts)
-        self._take_labels(np.concatenate(labels), names, str(self.files[0]))
+        self._take_labels(np.concatenate(labels), names, str(self.files[0]), may_lack_classes)
 
     def read(self, index: int) -> bytes:
         place = self._place(index)
@@ -192,22 +195,23 @@ def _labels_of(opened: Any, file: Path) -> np.ndarray[Any, Any]:
 
 
 class FolderFiles(Encoded):
-    """A folder with one subfolder a class; classes are numbered in the order of their sorted names.
+    """A folder with one subfolder a class; classes are numbered in the order of their sorted names, empty ones as well.
 
     With a ``class_folder``, the training split's, its classes are the ones that count: a test split may lack some.
     """
 
     def __init__(self, folder: Path, class_folder: Path | None = None) -> None:
-        names = _subfolders(class_folder or folder)
+        names = subfolders(class_folder or folder)
         if not names:
             raise ValueError(f"{folder}: no subfolders; expected one a class, with its images in it")
-        if unknown := sorted(set(_subfolders(folder)) - set(names)):
+        if unknown := sorted(set(subfolders(folder)) - set(names)):
             raise ValueError(f"{folder / unknown[0]}: there is no such class in {class_folder}")
         files = [
             [file for file in sorted((folder / name).rglob("*")) if file.suffix.lower() in SUFFIXES] for name in names
         ]
         for name, found in zip(names, files, strict=True):
-            if not found and (folder / name).is_dir():
+            others = (file for file in (folder / name).rglob("*") if not file.name.startswith("."))
+            if not found and any(others):
                 raise ValueError(f"{folder / name}: the class has no images ({', '.join(sorted(SUFFIXES))})")
         self.files = [file for found in files for file in found]
         counts = [len(found) for found in files]
@@ -223,14 +227,15 @@ class FolderFiles(Encoded):
         return [str(file) for file in self.files]
 
 
-def _subfolders(folder: Path) -> list[str]:
+def subfolders(folder: Path) -> list[str]:
+    """The names of the classes in a folder."""
     return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
 class HubRows(Encoded):
     """A split of a dataset of the Hugging Face hub, or one saved by the ``datasets`` library (extra ``hub``)."""
 
-    def __init__(self, dataset: Any, source: str) -> None:
+    def __init__(self, dataset: Any, source: str, *, may_lack_classes: bool = False) -> None:
         from datasets import Image as ImageFeature
 
         for column in ("image", "label"):
@@ -238,7 +243,7 @@ class HubRows(Encoded):
                 raise ValueError(f"{source}: no column {column!r}; it has {', '.join(dataset.column_names)}")
         self._rows, self._source = dataset.cast_column("image", ImageFeature(decode=False)), source
         names = getattr(dataset.features["label"], "names", None)
-        self._take_labels(np.asarray(dataset["label"]), names, source)
+        self._take_labels(np.asarray(dataset["label"]), names, source, may_lack_classes)
 
     def read(self, index: int) -> bytes:
         image = self._rows[index]["image"]

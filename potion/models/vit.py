@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from typing import Any
 
@@ -10,9 +11,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from potion.errors import told
 from potion.models.normalize import Normalize
 
-__all__ = ["timm_model", "vit"]
+__all__ = ["imported_timm", "near_names", "timm_model", "vit"]
 
 PAPER: str = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 
@@ -31,19 +33,32 @@ def timm_model(
     :param pretrained: take timm's weights from the hub instead.
     :param settings: passed on to timm.
     """
-    try:
-        import timm
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("timm models need the extra 'vit': pip install 'potion[vit]'") from None
+    timm = imported_timm()
     if not timm.is_model(name.split(".", maxsplit=1)[0]):
-        close = ", ".join(timm.list_models(f"*{name.split('_', maxsplit=1)[0]}*")[:5])
-        raise ValueError(f"timm has no model {name!r}" + (f"; some with a similar name: {close}" if close else ""))
+        raise ValueError(f"timm has no model {name!r}{near_names(name, timm.list_models())}")
     model: Any = timm.create_model(name, pretrained=pretrained, **settings)
     if weights is not None:
         _load_strictly(model, weights)
     model.reset_classifier(classes)
     statistics = model.pretrained_cfg
     return nn.Sequential(Normalize(statistics["mean"], statistics["std"], len(statistics["mean"])), model)
+
+
+def imported_timm() -> Any:
+    """timm, or an ``ImportError`` that says why not; it fails in many ways beside a torchvision of another build."""
+    try:
+        import timm
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "timm":
+            raise ModuleNotFoundError("timm models need the extra 'vit': pip install 'potion[vit]'") from None
+        raise ImportError(f"timm could not be imported: {told(error)}") from error
+    return timm
+
+
+def near_names(name: str, names: list[str]) -> str:
+    """The end of a sentence about a name that is not among ``names``."""
+    close = difflib.get_close_matches(name, names, 5)
+    return f"; some with a similar name: {', '.join(close)}" if close else ""
 
 
 def vit(classes: int = 10, **settings: Any) -> nn.Sequential:

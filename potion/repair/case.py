@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from potion.batches import fetch
 from potion.checkpoint import Checkpoint, Names, fill, read_checkpoint
 from potion.data import Encoded, View, locate
+from potion.errors import told
 from potion.forward import logits
 from potion.metrics import predict
 from potion.repair.known import known_from
 from potion.repair.network import Network, find_network
-from potion.repair.seen import Seen, images_of, test_images
+from potion.repair.seen import Seen, aligned, images_of, test_images
 from potion.repair.settings import Settings
 
 __all__ = ["Case", "open_case"]
@@ -61,6 +62,7 @@ def open_case(settings: Settings, device: torch.device) -> Case:
     known = known_from(settings.known, encoded)
     files = encoded.names()
     network = find_network(settings.model, settings.model_args, len(encoded.classes))
+    encoded = _numbered(encoded, network, settings)
     checkpoint, names = _weights(settings, network)
     model = network.module.eval()
     fill(model, checkpoint.tensors(names))
@@ -72,8 +74,11 @@ def open_case(settings: Settings, device: torch.device) -> Case:
         view = View(padding=settings.padding, flip=settings.flip)
         return Seen(images_of(source, images, settings.size), view, settings.mean, settings.std)
 
-    def to_score(source: str | None) -> Seen | None:
-        return None if source is None else seen(source, test_images(source, encoded.classes)).plain()
+    def to_score(option: str, source: str | None) -> Seen | None:
+        try:
+            return None if source is None else seen(source, test_images(source, encoded.classes)).plain()
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{option}: {error}") from error
 
     case = Case(
         settings=settings,
@@ -84,40 +89,73 @@ def open_case(settings: Settings, device: torch.device) -> Case:
         train=seen(settings.data, encoded),
         known=known,
         files=None if files is None else [_short(file, settings.data) for file in files],
-        clean=to_score(settings.clean),
-        triggered=to_score(settings.triggered),
+        clean=to_score("--clean", settings.clean),
+        triggered=to_score("--triggered", settings.triggered),
         device=device,
     )
     _check_head(case)
+    for option, images in (("--clean", case.clean), ("--triggered", case.triggered)):
+        if images is not None:
+            _look(case, option, images, 0)
     return case
+
+
+def _numbered(encoded: Encoded, network: Network, settings: Settings) -> Encoded:
+    """The data with its classes numbered as the model does, where both have names for them: folders are only sorted."""
+    if network.classes is None:
+        return encoded
+    if all(name.isdecimal() for name in encoded.classes) and not set(encoded.classes) <= set(network.classes):
+        return encoded  # numbers for want of names
+    some = ", ".join(network.classes[:3])
+    there = (
+        f"--model {settings.model}, which names its classes {some}, ... (id2label in config.json); make the names agree"
+    )
+    return aligned(encoded, network.classes, f"--data {settings.data}", there)
 
 
 def _weights(settings: Settings, network: Network) -> tuple[Checkpoint, Names]:
     path = settings.weights or network.weights
     if path is None and not network.trained:
+        for index in Path(settings.model).glob("*.index.json"):
+            raise ValueError(
+                f"--model {settings.model} has its weights in several files ({index.name}); bring them into one: "
+                "model.save_pretrained(folder, max_shard_size='100GB')"
+            )
         raise ValueError(f"--weights is missing: {settings.model} alone is a model that has learned nothing")
     checkpoint = Checkpoint.of(network.module, Path("original")) if path is None else read_checkpoint(path)
     return checkpoint, checkpoint.fit(network.module)
 
 
-@torch.no_grad()
 def _check_head(case: Case) -> None:
-    """One look at one image: whether the model takes it at all, and knows as many classes as the data has."""
-    inputs, _ = fetch(case.train.plain(), case.known[:1], case.device)
+    """Whether the model has one logit for each class of the data: otherwise classes and logits are not the same ones."""
+    classes, outputs = len(case.train.classes), _look(case, "--data", case.train, case.known[0]).shape[1]
+    if outputs == classes:
+        return
+    if outputs < classes:
+        advice = "it was trained on other classes, or needs a --model-arg that says how many"
+    else:
+        advice = (
+            "classes are numbered in their order, so all must be there; an empty folder keeps the place of one without "
+            "images, and parquet can name all its classes"
+        )
+    raise ValueError(f"--data {case.settings.data} has {classes} classes, but the model has {outputs} logits: {advice}")
+
+
+@torch.no_grad()
+def _look(case: Case, option: str, images: Seen, index: int) -> Tensor:
+    """What the model says about one image, if it takes it at all."""
     try:
-        outputs = logits(case.model, inputs)
-    except Exception as error:  # somebody else's model may raise anything
+        inputs, _ = fetch(images.plain(), [index], case.device)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from error
+    try:
+        return logits(case.model, inputs)
+    except (Exception, SystemExit) as error:  # somebody else's model may raise anything, and end a script
         shape = "x".join(str(side) for side in inputs.shape[1:])
         raise ValueError(
-            f"--model {case.settings.model} fails on an image of the data ({shape}): {str(error).strip().splitlines()[0]}; "
+            f"--model {case.settings.model} fails on an image of {option} ({shape}): {told(error)}; "
             "--size brings images to another size"
         ) from error
-    classes = len(case.train.classes)
-    if outputs.shape[1] < classes:
-        raise ValueError(
-            f"--data {case.settings.data} has {classes} classes, but the model has {outputs.shape[1]} logits: it was "
-            "trained on other classes, or needs a --model-arg that says how many"
-        )
 
 
 def _short(name: str, data: str) -> str:

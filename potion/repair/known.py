@@ -17,6 +17,9 @@ __all__ = ["known_from"]
 COLUMNS: Final = ("index", "file", "path", "name", "filename", "file_name")
 """Headings of a CSV file under which the samples are looked for; without such a heading the first column counts."""
 
+POISON: Final = "poison"
+"""Heading of the column in which ``potion discover`` says 1 for poison and 0 for all other suspects."""
+
 
 def known_from(source: str, encoded: Encoded) -> list[int]:
     """The samples that a text, CSV or JSON file lists (or ``17,4021`` itself), as indices into the data.
@@ -36,10 +39,10 @@ def known_from(source: str, encoded: Encoded) -> list[int]:
 
 
 def _entries(source: str) -> list[int | str]:
-    path = Path(source)
+    path, parts = Path(source), source.split(",")
+    if all(part.strip().isdecimal() for part in parts) and (len(parts) > 1 or not path.is_file()):
+        return [int(part) for part in parts]  # before the path is looked at: many indices are too long for one
     if not path.is_file():
-        if all(part.strip().isdecimal() for part in source.split(",")):
-            return [int(part) for part in source.split(",")]
         raise FileNotFoundError(
             f"--known {source}: no such file; give a text, CSV or JSON list, or indices like 17,4021"
         )
@@ -50,7 +53,7 @@ def _entries(source: str) -> list[int | str]:
     if path.suffix.lower() == ".json":
         return _from_json(source, text)
     if path.suffix.lower() == ".csv":
-        return _from_csv(text)
+        return _from_csv(source, text)
     lines = (line.strip() for line in text.splitlines())
     return [_entry(line) for line in lines if line and not line.startswith("#")]
 
@@ -65,19 +68,32 @@ def _from_json(source: str, text: str) -> list[int | str]:
     return found
 
 
-def _from_csv(text: str) -> list[int | str]:
-    rows = [row for row in csv.reader(text.splitlines()) if row]
-    headings = [cell.strip().lower() for cell in rows[0]] if rows else []
-    place = next((headings.index(column) for column in COLUMNS if column in headings), None)
-    return [_entry(row[place or 0].strip()) for row in (rows if place is None else rows[1:])]
+def _from_csv(source: str, text: str) -> list[int | str]:
+    """The column with the samples; where another one is called ``poison``, as in a list of suspects, only its ones."""
+    reader = csv.reader(text.splitlines())
+    rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(cell.strip() for cell in row)]
+    headings = [cell.lower() for cell in rows[0][1]] if rows else []
+    column = next((column for column in COLUMNS if column in headings), None)
+    place = headings.index(column) if column else 0
+    found = []
+    for line, row in rows[1:] if column else rows:
+        cells = [*row, *[""] * (len(headings) - len(row))]
+        poison = cells[headings.index(POISON)] if column and POISON in headings else "1"
+        if not cells[place]:
+            raise ValueError(f"--known {source}: line {line} names no sample: its {column or 'first'} column is empty")
+        if poison not in ("0", "1"):
+            raise ValueError(f"--known {source}: line {line} has {poison!r} in the column poison; write 1 or 0")
+        if poison == "1":
+            found.append(_entry(cells[place]))
+    return found
 
 
 def _entry(text: str) -> int | str:
-    return int(text) if text.lstrip("-").isdecimal() else text
+    return int(text) if text.removeprefix("-").isdecimal() else text
 
 
 def _found(source: str, entries: Sequence[int | str], names: Sequence[str]) -> list[int]:
-    ends: dict[str, list[int]] = {}
+    ends: dict[str | None, list[int]] = {}
     for index, name in enumerate(names):
         ends.setdefault(PurePath(name).name, []).append(index)
     indices, missing = [], []
@@ -86,7 +102,8 @@ def _found(source: str, entries: Sequence[int | str], names: Sequence[str]) -> l
             indices.append(entry)
             continue
         parts = PurePath(os.path.normpath(entry)).parts
-        matching = [i for i in ends.get(parts[-1], ()) if _parts(names[i])[-len(parts) :] == parts]
+        end = parts[-1] if parts else None  # of "" and "./" nothing is left
+        matching = [i for i in ends.get(end, ()) if _parts(names[i])[-len(parts) :] == parts]
         if len(matching) > 1:
             shown = " and ".join(names[i] for i in matching[:2])
             raise ValueError(f"--known {source}: {entry!r} could be {shown}; write more of the path")
@@ -94,7 +111,7 @@ def _found(source: str, entries: Sequence[int | str], names: Sequence[str]) -> l
         if not matching:
             missing.append(entry)
     if missing:
-        shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        shown = ", ".join(entry or "''" for entry in missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise ValueError(
             f"--known {source}: {len(missing)} of {len(entries)} file names are not in the data: {shown}; write them "
             "relative to the data folder, like class/file.png"

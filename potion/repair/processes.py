@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from potion.distributed import World, all_gathered, world
+from potion.errors import told
 
 __all__ = ["BAD_INPUT", "Refused", "explained", "meeting", "together"]
 
@@ -38,9 +39,7 @@ def explained() -> Iterator[None]:
         raise
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        raise RuntimeError(
-            f"{type(error).__name__}: {error}, which was raised in {place.filename}, line {place.lineno}"
-        ) from error
+        raise RuntimeError(f"{told(error)}, which was raised in {place.filename}, line {place.lineno}") from error
 
 
 @contextmanager
@@ -66,7 +65,7 @@ def together(action: Callable[[], T]) -> T:
         value.append(action())
     except BAD_INPUT as caught:
         error = str(caught) or type(caught).__name__
-    for told in all_gathered(error):
-        if told is not None:
-            raise Refused(told)
+    for theirs in all_gathered(error):
+        if theirs is not None:
+            raise Refused(theirs)
     return value[0]

@@ -12,6 +12,7 @@ from torch import Tensor
 from potion.batches import TwoStage
 from potion.data import DATASETS, DiskImages, Encoded, Images, ImageSet, View, locate
 from potion.data.encoded import decode, mode_of
+from potion.data.load import splits_in
 from potion.data.views import as_floats
 
 __all__ = ["Seen", "aligned", "images_of", "test_images"]
@@ -68,20 +69,17 @@ def images_of(source: str, encoded: Encoded, size: int | None) -> Images:
 
 def test_images(source: str, classes: tuple[str, ...]) -> Encoded:
     """Images to score on: the test split, or all there is where there are no splits, with the training set's classes."""
-    splits = ("train", "test", "validation", "val", "valid")
-    path = Path(source)
-    whole = path.is_file() or (
-        path.is_dir() and not any((path / name).is_dir() or any(path.glob(f"{name}*.parquet")) for name in splits)
-    )
-    return aligned(locate(source, "train" if whole else "test"), classes, source)
+    whole = Path(source).exists() and not splits_in(Path(source))
+    encoded = locate(source, "train" if whole else "test", may_lack_classes=True)
+    return aligned(encoded, classes, source, "the training data")
 
 
-def aligned(encoded: Encoded, classes: tuple[str, ...], source: str) -> Encoded:
-    """Number the labels as the training set does, by the names of the classes; a test set may lack some."""
+def aligned(encoded: Encoded, classes: tuple[str, ...], source: str, there: str) -> Encoded:
+    """Number the labels as ``classes`` are, by their names; ``encoded`` may lack some of those that are ``there``."""
     if encoded.classes == classes:
         return encoded
     if unknown := [name for name in encoded.classes if name not in classes]:
-        raise ValueError(f"{source}: there is no class {unknown[0]!r} in the training data")
+        raise ValueError(f"{source}: there is no class {unknown[0]!r} in {there}")
     encoded.labels = torch.tensor([classes.index(name) for name in encoded.classes])[encoded.labels]
     encoded.classes = classes
     return encoded
