@@ -105,6 +105,20 @@ def test_settings_that_make_no_sense(heal, changed, words):
     refused(heal(2, **changed), words)
 
 
+def test_what_should_be_known_before_a_repair_is_trusted(heal, case_on_disk, tmp_path):
+    one = (case_on_disk / "poison.txt").read_text().splitlines()[1]
+    (tmp_path / "one.txt").write_text(one)
+    done = heal(known=tmp_path / "one.txt", out=tmp_path / "first")
+    said = json.loads((tmp_path / "first" / "result.json").read_text())["warnings"]
+    for place, words in enumerate(("Only one poisoned sample", "only 5 batches of 32", "Nothing was measured")):
+        assert words in said[place]
+    assert all(f"Note: {each}" in done.stdout for each in said)
+    assert "Look at this first" in (tmp_path / "first" / "report.html").read_text()
+    settings = {"batch-size": 6, "clean": "clean", "triggered": "triggered", "out": tmp_path / "second"}
+    heal(**settings)
+    assert json.loads((tmp_path / "second" / "result.json").read_text())["warnings"] == []
+
+
 def test_an_antidote_shows_what_it_found(heal, tmp_path):
     printed = json.loads(heal(method="antidote", json=True).stdout)
     record = json.loads((tmp_path / "out" / "result.json").read_text())

@@ -15,6 +15,7 @@ from potion.heal import heal
 from potion.patch import Patch
 from potion.provenance import machine
 from potion.repair.case import Case
+from potion.repair.cautions import cautions
 from potion.repair.folder import IMPORTANCES, ORIGINAL, PATCH, RESULT, save_importances
 from potion.repair.patching import layers, of_file
 from potion.repair.processes import explained
@@ -55,6 +56,7 @@ class Healing:
         case, labels = self.case, self.case.train.labels
         return {
             **self.result.to_dict(),
+            "warnings": cautions(case, self.result, scores),
             "inputs": case.settings.to_dict(),
             "classes": list(case.train.classes),
             "samples": len(case.train),

@@ -19,7 +19,9 @@ def show_record(record: dict[str, Any], folder: Path, files: Sequence[str]) -> N
     """A finished heal: the sentence, where the weights are, the scores, the files."""
     console = _console()
     console.print(record["summary"], soft_wrap=True)
-    if record["layers"]:
+    for warning in record["warnings"]:
+        console.print(f"Note: {warning}", soft_wrap=True)
+    if record["layers"] and not record.get("treatment"):  # an antidote moves every weight a little
         print_layers(record["layers"])
     if scores := record["scores"]:
         _print_scores(scores)
