@@ -52,7 +52,8 @@ def treated(scene: Scene, model: nn.Module, known: list[int], data: PoisonedSet 
 def graded(scene: Scene, result: Any) -> dict[str, Any]:
     scores: Scores = scene.scored(result.model)
     return {
-        "status": result.status.value, "summary": result.summary(), **asdict(scores),
+        "status": result.status.value,
+        "method": result.method, "summary": result.summary(), **asdict(scores),
         "healed": healed(scores, scene.reference_scores), "damage": damage(scores, scene.victim_scores),
         "seconds": sum(result.timings.values()),
     }  # fmt: skip

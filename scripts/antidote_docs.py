@@ -111,7 +111,9 @@ def ablation() -> str:
 
 
 def stopped(row: dict[str, Any]) -> str:
-    return "" if row["status"] == "healed" else f" ({row['status'].replace('_', ' ')})"
+    if row["status"] == "healed":
+        return "" if row["method"] == "antidote" else f" (by {row['method'].upper()} in its place)"
+    return f" ({row['status'].replace('_', ' ')})"
 
 
 def robustness() -> str:
