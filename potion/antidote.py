@@ -21,7 +21,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from potion.outliers import out_of_place
+from potion.outliers import better_half, out_of_place
 from potion.runtime import Clock
 from potion.treatment import Treatment
 from potion.trigger import STRONG, Trigger
@@ -73,8 +73,7 @@ def treat(
                 triggers = triggers + ward.localised(lowest, settings.more, domains=domains)
         doses = _doses(_useful(triggers), patterns)
     with clock("immunising"):
-        admitted = ward.by(-placed)[: round(settings.admitted * len(placed))]
-        admitted = [index for index in admitted if index not in corrected]
+        admitted = ward.named(better_half(placed, ward.claims(ward.quarantined)))
         for number in range(settings.rounds):
             healed = ward.taught([*ward.trusted, *admitted], corrected, doses, settings.epochs, f"round {number}")
             _, guesses, poison = ward.verdict(healed)

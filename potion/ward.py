@@ -38,9 +38,9 @@ class Antidote:
 
     ``epochs`` are passes over the training set, of each of the ``quarantines`` and of each of the ``rounds`` of immunising;
     ``transplants`` is the share of images that get the trigger, ``corrected`` the least share of samples that are poison
-    with its true label; ``admitted`` is the part of the quarantined samples that the first round takes back; ``held_out``
-    that of the trusted samples which are kept for judging. The trigger is sought in up to ``sources`` known samples, and in
-    ``more`` of the others where fewer are known; masks are tried on ``pool`` images.
+    with its true label; ``held_out`` is the part of the trusted samples which are kept for judging. The trigger is sought
+    in up to ``sources`` known samples, and in ``more`` of the others where fewer are known; masks are tried on ``pool``
+    images.
     """
 
     sources: int = 16
@@ -49,7 +49,6 @@ class Antidote:
     held_out: float = 0.1
     transplants: float = 0.2
     corrected: float = 0.02
-    admitted: float = 0.5
     quarantines: int = 2
     quarantine_epochs: float = 1.5
     epochs: float = 4.0
@@ -64,7 +63,7 @@ class Antidote:
         for name in ("quarantine_epochs", "epochs", "lr"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("held_out", "transplants", "corrected", "admitted"):
+        for name in ("held_out", "transplants", "corrected"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"{name} must be a share between 0 and 1, got {getattr(self, name)}")
 

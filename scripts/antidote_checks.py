@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 import potion
+import potion.antidote
 from potion.bench.plan import Run, plan
 from potion.bench.scene import Scene
 from potion.bench.suite import load_suite
@@ -113,7 +114,7 @@ def robustness(scene: Scene) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def without(thing: type, name: str, instead: Callable[..., Any]) -> Any:
+def without(thing: Any, name: str, instead: Callable[..., Any]) -> Any:
     return patch.object(thing, name, instead)
 
 
@@ -127,7 +128,13 @@ ABLATIONS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     ),
     "one quarantine": ({"quarantines": 1}, []),
     "one round": ({"rounds": 1}, []),
-    "nobody quarantined": ({"admitted": 0.999}, [without(Ward, "corrections", lambda *_: {})]),
+    "nobody quarantined": (
+        {},
+        [
+            without(potion.antidote, "better_half", lambda values, _: torch.ones_like(values, dtype=torch.bool)),
+            without(Ward, "corrections", lambda *_: {}),
+        ],
+    ),
 }  # fmt: skip
 
 

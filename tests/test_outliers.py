@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potion.outliers import clean_middle, mistaken, out_of_place
+from potion.outliers import better_half, clean_middle, mistaken, out_of_place
 
 
 def normal(count, seed=0):
@@ -32,6 +32,9 @@ def test_the_middle_is_that_of_the_clean_samples_however_many_are_poisoned(poiso
     flags = out_of_place(values, torch.zeros(len(values)))
     assert flags[1000:].all()
     assert int(flags[:1000].sum()) <= 25
+    better = better_half(values, torch.zeros(len(values)))
+    assert not better[1000:].any()
+    assert 450 <= int(better.sum()) <= 550
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=30))
