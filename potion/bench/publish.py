@@ -18,6 +18,10 @@ def tables(
     suites: Suites = None,
     results: Folder = RESULTS,
     out: Annotated[Path, typer.Option(help="Folder for the Markdown, LaTeX and CSV files.")] = Path("tables"),
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Also write all of it as one page, with the paper's claims; figures/ lies beside it."),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -25,6 +29,7 @@ def tables(
 
     Made from the result files alone. Missing cells are shown as missing, with the command that fills them.
     """
+    from potion.bench.results_page import results_page
     from potion.bench.tables import make, tables_for
     from potion.bench.typeset import as_markdown, write_table
     from potion.files import replacing, writable_folder
@@ -39,6 +44,10 @@ def tables(
             write_table(table, folder)
         text = "\n".join(as_markdown(table) for table in made)
         replacing(folder / "tables.md", lambda partial: partial.write_text(text))
+        if page is not None:
+            drawn = [path.stem for path in page.with_name("figures").glob("*.svg")]
+            whole = results_page(names, results, drawn)
+            replacing(page, lambda partial: partial.write_text(whole))
     except OSError as error:
         fail(str(error))
     if as_json:

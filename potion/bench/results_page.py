@@ -1,0 +1,70 @@
+"""docs/results.md: the tables beside the published ones, the claims, the figures, what it cost; from result files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from potion.bench.claims import Claim, claims
+from potion.bench.plan import planned_or_present
+from potion.bench.results import Results
+from potion.bench.suite import load_suite
+from potion.bench.tables import Table, make, paper_tables, tables_for
+from potion.bench.typeset import as_markdown
+
+__all__ = ["results_page"]
+
+HEAD = """# Results
+
+Made from the files in `results/` by `potion bench tables --page docs/results.md`, and the figures by
+`potion bench figures --out docs/figures`; nothing here was typed. *Healed* is the accuracy under the trigger in percent of
+that of a retrain without any poison, *damage* points of clean accuracy against the poisoned model. Values in brackets are
+over the cells that are there so far, and not comparable. [Reproduce the paper](reproduce.md) has the command for each table.
+"""
+
+
+def results_page(suites: Sequence[str], folder: Path, figures: Sequence[str]) -> str:
+    """The page; ``figures`` are the names of those that lie beside it."""
+    parts = [HEAD]
+    for suite in suites:
+        runs = planned_or_present(load_suite(suite), folder)
+        records = list(Results.of(folder, runs).records.values())
+        found = claims(records)
+        if found:
+            parts.append(_claims(suite, found))
+    tables = [make(spec, folder) for spec in tables_for(suites, everything=False)]
+    parts += ["## Tables\n", *(as_markdown(table) for table in tables if _any(table))]
+    of_the_paper = {suite for spec in paper_tables() for suite in spec.suites}
+    for suite in suites:
+        if suite in figures and suite in of_the_paper:
+            title = load_suite(suite).title
+            parts.append(f"## Curves: {title}\n\n![{title}](figures/{suite}.svg)\n")
+    parts.append(_cost(suites, folder))
+    return "\n".join(parts)
+
+
+def _any(table: Table) -> bool:
+    return any(average.mean is not None for row in table.rows for average in row.averages)
+
+
+def _claims(suite: str, found: Sequence[Claim]) -> str:
+    lines = [f"## Does it hold? {load_suite(suite).title}", "", "| the paper | here | |", "|---|---|---|"]
+    lines += [
+        f"| {claim.paper} | {claim.found} | {'holds' if claim.held else '**does not hold**'} |" for claim in found
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cost(suites: Sequence[str], folder: Path) -> str:
+    """How many runs, on what, and how long they took; trainings of victims are not in it."""
+    lines = ["## What it cost", "", "| suite | runs | seconds | on |", "|---|---:|---:|---|"]
+    for suite in suites:
+        records = list(Results.of(folder, planned_or_present(load_suite(suite), folder)).records.values())
+        devices = sorted({str(record["provenance"].get("device")) for record in records})
+        seconds = sum(record["seconds"] for record in records)
+        lines.append(f"| {suite} | {len(records)} | {seconds:,.0f} | {', '.join(devices)} |")
+    lines += [
+        "",
+        "Seconds of the methods themselves, several side by side on one card; trainings of victims come on top.",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,52 @@
+"""docs/results.md comes from the result files alone, and the claims on it say what these say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from potion.bench.claims import claims
+from potion.bench.results_page import results_page
+from potion.bench.suite import shipped_suites
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_page_is_made_of_the_results():
+    present = [name for name in shipped_suites() if (ROOT / "results" / name).is_dir()]
+    drawn = [path.stem for path in (ROOT / "docs/figures").glob("*.svg")]
+    made = results_page(present, ROOT / "results", drawn)
+    assert made == (ROOT / "docs/results.md").read_text(), "potion bench tables --page docs/results.md"
+
+
+def run(method, known, healed, damage, poisoned=100):
+    return {"method": method, "known": known, "healed": healed, "damage": damage, "scenario": {"poisoned": poisoned}}
+
+
+def test_claims_compare_the_cells_that_all_have():
+    records = [
+        run("none", 0, 10, 0),
+        *(run(method, known, *scores) for known in (10, 50) for method, scores in {
+            "xlf": (94, -1), "lf": (90, -2), "ssd": (80 + known / 10, -3),
+        }.items()),
+        run("xlf", 50, 92, -1),  # another seed: the mean of both counts once
+        run("xlf", 90, 0, -80),  # the others have no such cell
+        run("ssd_grid", 10, 70, -9),
+        run("retrain", 10, 20, 0), run("retrain", 100, 100, 0),
+        run("xlf", 1, 60, -1), run("lf", 1, 70, -1), run("ssd", 1, 10, 0),
+    ]  # fmt: skip
+    best, grid, retrained, one, stable = claims(records)
+    assert best.found == "XLF + PTN 93.5 % at -1.0, LF + PTN 90.0 % at -2.0, SSD + PTN 83.0 % at -3.0 (2 cells)."
+    assert best.held
+    assert grid.found == "SSD + PTN 81.0 % at -3.0, SSD (grid) 70.0 % at -9.0 (1 cell)."
+    assert grid.held
+    assert retrained.found.startswith("EU (retrain) 20.0 % at +0.0, XLF + PTN 94.0 % at -1.0 (1 cell")
+    assert not one.held
+    assert "LF + PTN 0.0" in stable.found
+    assert not stable.held
+
+
+@pytest.mark.parametrize("records", [[], [run("none", 0, 10, 0)], [run("xlf", 10, 90, -1)]])
+def test_where_nothing_can_be_compared_nothing_is_claimed(records):
+    assert claims(records) == []
