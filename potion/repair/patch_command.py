@@ -19,7 +19,7 @@ app = typer.Typer(
     help="A repair as a small file: look at it, apply it, undo it bit by bit, compare two.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    epilog="**Example**: potion patch revert healed/patch.safetensors healed/healed.pt --out model.pt",
+    epilog="**Example**: potion patch revert healed/patch.safetensors healed/healed.pt --out back.pt",
 )
 
 PatchFile = Annotated[Path, typer.Argument(metavar="PATCH", help="A patch.safetensors.")]
