@@ -56,15 +56,18 @@ def _claims(suite: str, found: Sequence[Claim]) -> str:
 
 
 def _cost(suites: Sequence[str], folder: Path) -> str:
-    """How many runs, on what, and how long they took; trainings of victims are not in it."""
-    lines = ["## What it cost", "", "| suite | runs | seconds | on |", "|---|---:|---:|---|"]
+    """How many runs, on what, how long they took, and which code made them; trainings of victims are not in it."""
+    lines = ["## What it cost", "", "| suite | runs | seconds | on | made at |", "|---|---:|---:|---|---|"]
     for suite in suites:
         records = list(Results.of(folder, planned_or_present(load_suite(suite), folder)).records.values())
-        devices = sorted({str(record["provenance"].get("device")) for record in records})
+        made = [record["provenance"] for record in records]
+        devices, commits = ({str(each.get(key)) for each in made} for key in ("device", "commit"))
         seconds = sum(record["seconds"] for record in records)
-        lines.append(f"| {suite} | {len(records)} | {seconds:,.0f} | {', '.join(devices)} |")
+        shown = ", ".join(sorted(commit[:7] + "+" * commit.endswith("+") for commit in commits))
+        lines.append(f"| {suite} | {len(records)} | {seconds:,.0f} | {', '.join(sorted(devices))} | {shown} |")
     lines += [
         "",
-        "Seconds of the methods themselves, several side by side on one card; trainings of victims come on top.",
+        "Seconds of the methods themselves, several side by side on one card; trainings of victims come on top. A commit with "
+        "`+` had changes that were not committed yet.",
     ]
     return "\n".join(lines) + "\n"
