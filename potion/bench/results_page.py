@@ -67,7 +67,7 @@ def _cost(suites: Sequence[str], folder: Path) -> str:
         lines.append(f"| {suite} | {len(records)} | {seconds:,.0f} | {', '.join(sorted(devices))} | {shown} |")
     lines += [
         "",
-        "Seconds of the methods themselves, several side by side on one card; trainings of victims come on top. A commit with "
-        "`+` had changes that were not committed yet.",
+        "Seconds of the methods themselves, several side by side on one card; trainings of victims come on top. A commit "
+        "with `+` had changes that were not committed yet.",
     ]
     return "\n".join(lines) + "\n"
