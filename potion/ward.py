@@ -19,11 +19,14 @@ from potion.outliers import out_of_place
 from potion.pattern import pattern
 from potion.runtime import generator_for, seed_for
 from potion.trigger import SOUGHT, Trigger
+from potion.validation import check_labels, check_logits
 
 __all__ = ["Antidote", "NothingFound", "Ward", "attackers_labels"]
 
 VIEWS: Final = 8
 """So many times is a sample looked at as training shows it, where it does not fire as it is."""
+LEAST: Final = 20
+"""Fewer trusted samples are not enough to search and teach on."""
 AVERAGED: Final = 4096
 """So many trusted samples say what images look like without a trigger."""
 AGAIN: Final = 8
@@ -99,12 +102,27 @@ class Ward:
             raise NothingFound(
                 "the known poison claims all labels but one or none, so no samples are left that can be trusted"
             )
-        judged = max(1, round(settings.held_out * len(trusted)))
+        if len(trusted) < LEAST:
+            raise NothingFound(f"only {len(trusted)} samples can be trusted, too few to learn from")
+        judged = max(2, round(settings.held_out * len(trusted)))
         self.held_out, self.trusted = trusted[:judged], trusted[judged:]
         self.known = [index for index in known if claimed[index]]
         self.quarantined = [index for index in torch.nonzero(claimed).flatten().tolist() if index not in aside]
-        self.obeying = self.margins(victim, self.quarantined)[1] == self.claims(self.quarantined)
         self._pool = fetch(plain_set, self.held_out[: settings.pool], device)[0]
+        self._check()
+        self.obeying = self.margins(victim, self.quarantined)[1] == self.claims(self.quarantined)
+
+    @torch.no_grad()
+    def _check(self) -> None:
+        """Refuse what is no set of images, or has other labels than the patient, before anything is computed with it."""
+        if self._pool.dim() != 4:
+            shape = tuple(self._pool.shape[1:])
+            raise ValueError(f"the antidote is for images (C, H, W), but the samples are {shape}: take another method")
+        if not self._pool.isfinite().all():
+            raise ValueError("train_set holds images with NaN or inf")
+        outputs = logits(self.victim, self._pool[:2])
+        check_logits(outputs)
+        check_labels(self.labels, outputs.shape[1])
 
     def claims(self, indices: Sequence[int]) -> Tensor:
         """The labels that samples have in the data."""

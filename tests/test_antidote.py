@@ -245,6 +245,26 @@ def test_where_nobody_can_be_trusted_nothing_is_done():
               progress=False)  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("inputs", "labels", "words"),
+    [
+        (torch.rand(80, 8), torch.arange(80) % 3, r"for images \(C, H, W\), but the samples are \(8,\)"),
+        (torch.full((80, 2, 6, 8), math.nan), torch.arange(80) % 3, "images with NaN or inf"),
+        (images(80), torch.arange(80) % 5, "label"),
+    ],
+)
+def test_data_that_it_is_not_for_is_refused_in_words(inputs, labels, words):
+    with pytest.raises(ValueError, match=words):
+        potion.heal(Corner(), TensorDataset(inputs, labels), [0], "antidote", progress=False, device="cpu")
+
+
+def test_a_handful_of_samples_is_too_few():
+    data = TensorDataset(images(20), torch.arange(20) % 3)
+    result = potion.heal(Corner(), data, [1], "antidote", progress=False, device="cpu")
+    assert result.status is potion.Status.NOT_FOUND
+    assert "only 13 samples can be trusted, too few to learn from" in result.summary()
+
+
 @pytest.fixture(scope="module")
 def short(embedded):
     """A part of the embedded training set: some of the poisoned samples, and clean ones."""
