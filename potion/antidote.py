@@ -98,7 +98,7 @@ def _expect_poison(ward: Ward, triggers: Sequence[Trigger], placed: Tensor) -> N
     if triggers and median(trigger.strength for trigger in triggers) >= STRONG:
         return
     clearly = out_of_place(placed, ward.claims(ward.quarantined), FAR) & ward.obeying
-    if int(clearly.sum()) < SHARED * len(placed):
+    if int(clearly.sum()) <= SHARED * len(placed):
         raise NothingFound(
             "no trigger was found: no small part of the known samples makes the model say their label of other images, and "
             "hardly any other sample shares what they have"

@@ -258,6 +258,16 @@ def test_data_that_it_is_not_for_is_refused_in_words(inputs, labels, words):
         potion.heal(Corner(), TensorDataset(inputs, labels), [0], "antidote", progress=False, device="cpu")
 
 
+def test_an_ignorant_model_has_no_trigger_even_where_all_of_a_label_is_named():
+    labels = torch.arange(200) % 4
+    torch.manual_seed(0)
+    model, every = factory().eval(), torch.nonzero(labels == 0).flatten().tolist()
+    data = TensorDataset(torch.rand(200, 3, 10, 10), labels)
+    result = potion.heal(model, data, every, "antidote", batch_size=16, progress=False, device="cpu")
+    assert result.status is potion.Status.NOT_FOUND, result.summary()
+    assert result.patch.count == 0
+
+
 def test_a_handful_of_samples_is_too_few():
     data = TensorDataset(images(20), torch.arange(20) % 3)
     result = potion.heal(Corner(), data, [1], "antidote", progress=False, device="cpu")
