@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from backdoor import same
@@ -263,3 +265,13 @@ def test_prefixes_come_back_as_they_were(case_on_disk, heal, tmp_path):
     assert again["state_dict"].keys() == content["state_dict"].keys()
     assert again["hyper_parameters"] == {"lr": 0.1}
     assert not torch.equal(again["state_dict"]["model.4.weight"], content["state_dict"]["model.4.weight"])
+
+
+def test_parquet_is_healed_as_the_folder_is(case_on_disk, heal, healed, tmp_path):
+    encoded = FolderFiles(case_on_disk / "train")
+    rows = [{"bytes": encoded.read(index), "path": None} for index in range(len(encoded))]
+    pq.write_table(pa.table({"image": rows, "label": encoded.labels.tolist()}), tmp_path / "train.parquet")
+    record = json.loads((healed[0] / "result.json").read_text())
+    known = ",".join(str(sample["index"]) for sample in record["known_samples"])
+    heal(data=tmp_path / "train.parquet", known=known)
+    assert same_patch(*(potion.Patch.load(folder / "patch.safetensors") for folder in (tmp_path / "out", healed[0])))
