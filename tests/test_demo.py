@@ -10,8 +10,10 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 import potion
+from potion.cli import app
 from potion.embedded import ASSETS, embedded_model, new_model
 from potion.fingerprint import fingerprint
 from potion.metrics import damage, evaluate, healed
@@ -129,16 +131,19 @@ def test_the_attack_figure(tmp_path):
 
 
 def test_help_teaches_and_version_tells():
-    general = potion_command("--help", env={"COLUMNS": "120", "TERM": "dumb"}).stdout
+    def said(*words):
+        return CliRunner().invoke(app, words, env={"COLUMNS": "120", "TERM": "dumb"})
+
+    general = said("--help").stdout
     assert "demo" in general
     assert "only some of the poison is known" in general
-    demo = potion_command("demo", "--help", env={"COLUMNS": "120", "TERM": "dumb"}).stdout
+    demo = said("demo", "--help").stdout
     for word in ("--out", "--seed", "--json", "--quiet", "healed", "damage"):
         assert word in demo
     assert potion_command("version").stdout.strip() == potion.__version__
     for wrong in (["demo", "--seed", "many"], ["demo", "--seed", "-1"], ["cure"], ["demo", "--sed", "1"]):
-        done = potion_command(*wrong)
-        assert done.returncode == 2, wrong
+        done = said(*wrong)
+        assert done.exit_code == 2, wrong
         assert done.stderr
 
 
