@@ -6,13 +6,12 @@ python scripts/antidote_docs.py [--check]
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+from between_markers import ROOT, put
+
 SUITES = {"antidote-cifar10": "pasted after augmentation", "antidote-cifar10-baked": "part of the stored image"}
 TRIGGERS = {
     "badnet": "BadNet", "moving": "moving patch", "sine": "sine, 0.025 a pixel", "sine-fast": "sine, 5.6 an image",
@@ -164,21 +163,9 @@ def returning(each: dict[str, Any], who: str) -> str:
     return f"{epochs[0]['attack_success_rate']:.1f}, {epochs[-1]['attack_success_rate']:.1f}"
 
 
-def updated(text: str) -> str:
-    for name, table in (("campaign", campaign()), ("ablation", ablation()), ("robustness", robustness())):
-        begin, end = f"<!-- {name}: scripts/antidote_docs.py -->\n", f"<!-- end of {name} -->"
-        before, rest = text.split(begin)
-        text = before + begin + table + end + rest.split(end)[1]
-    return text
-
-
-def main() -> None:
-    path = ROOT / "docs/antidote.md"
-    text = path.read_text()
-    if "--check" in sys.argv:
-        sys.exit(0 if updated(text) == text else "docs/antidote.md is not up to date: python scripts/antidote_docs.py")
-    path.write_text(updated(text))
-
-
 if __name__ == "__main__":
-    main()
+    put(
+        "docs/antidote.md",
+        "antidote_docs.py",
+        {"campaign": campaign(), "ablation": ablation(), "robustness": robustness()},
+    )

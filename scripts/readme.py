@@ -9,11 +9,9 @@ With --check nothing is written; the exit code says whether the README is up to 
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-BEGIN, END = "<!-- demo table: scripts/readme.py -->\n", "<!-- end of demo table -->"
+from between_markers import ROOT, put
+
 NAMES = {"none": "the poisoned model", "retrain": "retrained without the known half", "antidote": "antidote"}
 
 
@@ -37,18 +35,5 @@ def spread(values: list[float]) -> str:
     return low if low == high else f"{low} … {high}"
 
 
-def updated(text: str) -> str:
-    before, rest = text.split(BEGIN)
-    return before + BEGIN + table() + END + rest.split(END)[1]
-
-
-def main() -> None:
-    path = ROOT / "README.md"
-    text = path.read_text()
-    if "--check" in sys.argv:
-        sys.exit(0 if updated(text) == text else "README.md is not up to date: python scripts/readme.py")
-    path.write_text(updated(text))
-
-
 if __name__ == "__main__":
-    main()
+    put("README.md", "readme.py", {"demo table": table()})

@@ -8,12 +8,11 @@ With --check nothing is written; the exit code says whether the page is up to da
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+from between_markers import ROOT, put
+
 REAL = ("embedded", "cifar10")
 """The other workloads are made up, and there for their importances."""
 LARGE = 30_000_000
@@ -95,23 +94,9 @@ def spread(rows: list[dict[str, Any]], key: str) -> str:
     return f"{fmean(values):.1f} ({min(values):.1f})"
 
 
-def updated(text: str) -> str:
-    for name, table in (
-        ("speed", speeds()), ("shares", shares()), ("precision", precisions()), ("memory", memories()),
-    ):  # fmt: skip
-        begin, end = f"<!-- {name}: scripts/speed_docs.py -->\n", f"<!-- end of {name} -->"
-        before, rest = text.split(begin)
-        text = before + begin + table + end + rest.split(end)[1]
-    return text
-
-
-def main() -> None:
-    path = ROOT / "docs/speed.md"
-    text = path.read_text()
-    if "--check" in sys.argv:
-        sys.exit(0 if updated(text) == text else "docs/speed.md is not up to date: python scripts/speed_docs.py")
-    path.write_text(updated(text))
-
-
 if __name__ == "__main__":
-    main()
+    put(
+        "docs/speed.md",
+        "speed_docs.py",
+        {"speed": speeds(), "shares": shares(), "precision": precisions(), "memory": memories()},
+    )
