@@ -15,7 +15,7 @@ __all__ = ["DOMAINS", "SOUGHT", "STRONG", "Domain", "Trigger"]
 
 
 STRONG: Final = 0.14
-"""A trigger of this strength is taken for one. What ordinary images have reached 0.107 at most, of 48 in CIFAR-10."""
+"""A trigger of this strength is taken for one. No ordinary CIFAR-10 image that was tried had it."""
 MIRRORS: Final[tuple[list[int], ...]] = ([], [-1], [-2], [-1, -2])
 
 
