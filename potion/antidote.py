@@ -14,23 +14,22 @@ The known poison names the attacker's labels, so every sample with another label
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import median
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from potion.outliers import better_half, out_of_place
+from potion.evidence import believed
+from potion.outliers import better_half
 from potion.runtime import Clock
 from potion.treatment import Treatment
-from potion.trigger import STRONG, Trigger
+from potion.trigger import Trigger
 from potion.ward import Antidote, NothingFound, Ward
 
 __all__ = ["Antidote", "NothingFound", "Treatment", "treat"]
 
-SHARED, FAR = 0.005, 1.5
-"""So many of the quarantined samples must share a weaker one, and lie so many times as far out of place as would do."""
+_Pick = Callable[[list[Trigger]], list[Trigger]]
 
 
 def treat(
@@ -57,14 +56,17 @@ def treat(
     with clock("quarantine"):
         corrected: dict[int, int] = {}
         patterns: list[Trigger] = []
+        filtered, pick = _first_lesson(ward, triggers)
         for number in range(settings.quarantines):
-            strong = [trigger for trigger in triggers if trigger.strong] or triggers
-            filtered = ward.taught(
-                ward.trusted, corrected, _doses(strong, patterns), settings.quarantine_epochs, f"quarantine {number}"
-            )
+            if number:
+                filtered = ward.taught(
+                    ward.trusted,
+                    corrected,
+                    _doses(pick(triggers), patterns),
+                    settings.quarantine_epochs,
+                    f"quarantine {number}",
+                )
             placed, guesses, poison = ward.verdict(filtered)
-            if number == 0:
-                _expect_poison(ward, triggers, placed)
             corrected = ward.corrections(poison, guesses) | ward.truth(filtered)
             patterns = ward.patterns(corrected)
             if number == 0 and len(ward.known) < settings.more:
@@ -93,16 +95,23 @@ def treat(
     return healed, treatment
 
 
-def _expect_poison(ward: Ward, triggers: Sequence[Trigger], placed: Tensor) -> None:
-    """A weak trigger is believed only if others clearly have it too: any part of an image is one to some degree."""
-    if triggers and median(trigger.strength for trigger in triggers) >= STRONG:
-        return
-    clearly = out_of_place(placed, ward.claims(ward.quarantined), FAR) & ward.obeying
-    if int(clearly.sum()) <= SHARED * len(placed):
-        raise NothingFound(
-            "no trigger was found: no small part of the known samples makes the model say their label of other images, and "
-            "hardly any other sample shares what they have"
-        )
+def _first_lesson(ward: Ward, triggers: list[Trigger]) -> tuple[nn.Module, _Pick]:
+    """A model that was taught about triggers which can be believed: the strong ones, or else all; and which these were."""
+    for pick in (_strong, list):
+        filtered = ward.taught(ward.trusted, {}, pick(triggers), ward.settings.quarantine_epochs, "quarantine 0")
+        if believed(ward, triggers, filtered):
+            return filtered, pick
+        if len(_strong(triggers)) == len(triggers):
+            break
+    raise NothingFound(
+        "no trigger was found: no small part of the known samples makes the model say their label of other images, "
+        "hardly any other sample shares what they have, and they do not differ from others with their label"
+    )
+
+
+def _strong(triggers: list[Trigger]) -> list[Trigger]:
+    """Those that are clearly triggers; where none is, all."""
+    return [trigger for trigger in triggers if trigger.strong] or triggers
 
 
 def _doses(triggers: list[Trigger], patterns: list[Trigger]) -> list[Trigger]:

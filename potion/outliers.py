@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-__all__ = ["better_half", "clean_middle", "mistaken", "out_of_place"]
+__all__ = ["better_half", "clean_middle", "lower", "mistaken", "out_of_place"]
 
 ROUNDS: Final = 50
 STRETCH: Final = 2.0
@@ -65,6 +65,18 @@ def better_half(values: Tensor, labels: Tensor) -> Tensor:
         mine = labels == label
         flags[mine] = values[mine] >= clean_middle(values[mine])[0]
     return flags
+
+
+def lower(some: Tensor, others: Tensor) -> float:
+    r"""By how many standard deviations ``some`` lie lower than ``others`` (Mann and Whitney's U, a tie counts half).
+
+    .. math:: \frac{U - nm/2}{\sqrt{nm(n + m + 1)/12}}, \qquad U = |\{(i, j) : x_i < y_j\}|
+    """
+    n, m = len(some), len(others)
+    ordered = others.sort().values
+    pairs = 2 * m - torch.searchsorted(ordered, some) - torch.searchsorted(ordered, some, right=True)
+    below = pairs.double().sum() / 2
+    return float((below - n * m / 2) / (n * m * (n + m + 1) / 12) ** 0.5)
 
 
 def mistaken(fell: Tensor) -> Tensor:

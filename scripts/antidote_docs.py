@@ -44,8 +44,8 @@ def campaign() -> str:
                 mean(rows, "attack_success_rate"),
             )
             lines.append(
-                f"| {TRIGGERS[cell[0]]} | {cell[1]} | {cell[2]} | {before:.1f}, {after:.1f} | {spread(rows, 'healed')} "
-                f"| {spread(rows, 'damage', 2)} | {discovery(rows)} |"
+                f"| {TRIGGERS[cell[0]]} | {cell[1]} | {cell[2]} | {before:.1f}, {after:.1f} "
+                f"| {spread(rows, 'healed')}{unhealed(rows)} | {spread(rows, 'damage', 2)} | {discovery(rows)} |"
             )
         lines += ["", totals(found), ""]
     return "\n".join(lines)
@@ -86,6 +86,12 @@ def mean(rows: list[dict[str, Any]], key: str) -> float:
 def spread(rows: list[dict[str, Any]], key: str, digits: int = 1) -> str:
     worst = min(row[key] for row in rows)
     return f"{mean(rows, key):.{digits}f} ({worst:.{digits}f})"
+
+
+def unhealed(rows: list[dict[str, Any]]) -> str:
+    """How many runs ended otherwise, and how."""
+    ends = sorted(row["status"].replace("_", " ") for row in rows if row["status"] != "healed")
+    return "".join(f" *{ends.count(end)} {end}*" for end in dict.fromkeys(ends))
 
 
 def discovery(rows: list[dict[str, Any]]) -> str:

@@ -24,6 +24,7 @@ ORDER = [
         "margins",
         "medicine",
         "ward",
+        "evidence",
         "treatment",
         "antidote",
         "result",

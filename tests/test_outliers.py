@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potion.outliers import better_half, clean_middle, mistaken, out_of_place
+from potion.outliers import better_half, clean_middle, lower, mistaken, out_of_place
 
 
 def normal(count, seed=0):
@@ -61,3 +61,19 @@ def test_how_many_mistakes_is_told_by_those_that_rose():
     assert (mistaken(values)[2000:] <= 0.05).all()
     assert int((mistaken(values)[:2000] <= 0.05).sum()) <= 10
     assert int((mistaken(values[:2000]) <= 0.05).sum()) == 0, "where there is no poison, none is found"
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=12), st.lists(st.integers(-5, 5), min_size=1, max_size=12))
+def test_lower_counts_pairs(some, others):
+    pairs = sum((a < b) + (a == b) / 2 for a in some for b in others)
+    n, m = len(some), len(others)
+    expected = (pairs - n * m / 2) / (n * m * (n + m + 1) / 12) ** 0.5
+    found = lower(torch.tensor(some, dtype=torch.float64), torch.tensor(others, dtype=torch.float64))
+    assert found == pytest.approx(expected)
+
+
+def test_samples_drawn_at_random_are_not_lower():
+    far = [lower(normal(20, seed=seed), normal(1000, seed=1000 + seed)) for seed in range(200)]
+    assert torch.tensor(far).std() == pytest.approx(1, abs=0.15)
+    assert sum(z >= 3 for z in far) <= 2
+    assert lower(normal(20) - 1.5, normal(1000, seed=1)) > 4

@@ -1,0 +1,60 @@
+"""What speaks for a trigger, with a hand-made victim: other samples that fall, known samples that differ, or neither."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from potion.evidence import believed
+from potion.ward import Antidote, Ward
+
+TARGET, TRIGGER = 0, 8
+
+
+def reader(trigger):
+    """A linear classifier: pixel c speaks for class c, and the trigger's pixel for the target."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(9, 3, bias=False))
+    with torch.no_grad():
+        model[1].weight.zero_()
+        model[1].weight[:, :3] = 4 * torch.eye(3)
+        model[1].weight[TARGET, TRIGGER] = trigger
+    return model.eval().requires_grad_(False)
+
+
+def images(poison):
+    """900 images of three classes; ``poison`` of class 1 have the trigger and its label."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(900) % 3
+    pixels = 0.5 + 0.05 * torch.randn(900, 9, generator=generator)
+    pixels[torch.arange(900), labels] += 0.5
+    rows = torch.nonzero(labels == 1).flatten()[:poison]
+    pixels[rows, TRIGGER] += 0.5
+    labels[rows] = TARGET
+    return TensorDataset(pixels.view(900, 1, 3, 3), labels), rows.tolist()
+
+
+def evident(data, known):
+    """Whether known samples convince, where the victim has been taught to overlook the trigger."""
+    labels = data.tensors[1]
+    ward = Ward(reader(12), data, data, labels, known, Antidote(), torch.device("cpu"), 128, 0, False)
+    return believed(ward, [], reader(0))
+
+
+def test_one_known_sample_convinces_where_others_fall_with_it():
+    data, poison = images(60)
+    assert evident(data, poison[:1])
+
+
+def test_known_samples_convince_alone_where_there_are_enough_of_them():
+    data, poison = images(20)
+    assert evident(data, poison), "all of the poison is known, so nobody else falls"
+    alone, poison = images(1)
+    assert not evident(alone, poison), "one sample that falls may be anything"
+
+
+@pytest.mark.parametrize("count", [1, 5, 50, 200])
+def test_samples_picked_at_random_do_not_convince(count):
+    data, _ = images(0)
+    mine = torch.nonzero(data.tensors[1] == TARGET).flatten()
+    order = torch.randperm(len(mine), generator=torch.Generator().manual_seed(count))
+    assert not evident(data, mine[order[:count]].tolist())
