@@ -40,6 +40,7 @@ SWEEP = """
 rho = [0.1, 0.2, 0.5]
 step = [1.1, 2.0]
 curve = 3
+bisect = true
 """
 
 

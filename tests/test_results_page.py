@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from potion.bench.claims import claims
-from potion.bench.results_page import results_page
+from potion.bench.results_page import results_page, strategies
 from potion.bench.suite import shipped_suites
 
 ROOT = Path(__file__).parent.parent
@@ -50,3 +50,19 @@ def test_claims_compare_the_cells_that_all_have():
 @pytest.mark.parametrize("records", [[], [run("none", 0, 10, 0)], [run("xlf", 10, 90, -1)]])
 def test_where_nothing_can_be_compared_nothing_is_claimed(records):
     assert claims(records) == []
+
+
+def test_walking_and_bisecting_are_compared_by_where_they_end():
+    def point(walked, bisected):
+        ends = ({"s": s} if s else None for s in (walked, bisected))
+        return {"steps": 9, "chosen": next(ends), "bisect": {"steps": 4, "chosen": next(ends)}}
+
+    records = [
+        {"method": "xlf", "points": [point(2.0, 2.0), point(2.0, 4.0), point(None, None)]},
+        {"method": "lf", "points": [{"steps": 3, "chosen": None}]},
+        {"method": "none"},
+    ]
+    heading, table = strategies("sensitivity-step", records)
+    assert heading.startswith("## Walking or bisecting?")
+    assert table.splitlines()[2:] == ["| XLF + PTN | 3 | 2 | 9.0 | 4.0 |"]
+    assert strategies("goel-cifar10", records[1:]) == []

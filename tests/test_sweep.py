@@ -41,6 +41,10 @@ def test_every_point_is_what_a_search_of_its_own_finds(workshop, run, record, rh
     assert point["steps"] == alone["steps"]
     assert point["chosen"] == alone["chosen"]
     assert {key: point[key] for key in SCORES} == {key: alone[key] for key in SCORES}
+    halved = workshop.perform(
+        replace(run, sweep=None, search=PTN(rho=rho, step=step, max_steps=20_000, strategy="bisect"))
+    )
+    assert point["bisect"] == {"steps": halved["steps"], "chosen": halved["chosen"]}
 
 
 def test_the_run_itself_is_one_of_the_points(record):

@@ -95,11 +95,15 @@ class Runs:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Other stopping points of the same search: every ``rho`` with every ``step``, and a curve of so many points of s."""
+    """Other stopping points of the same search: every ``rho`` with every ``step``, and a curve of so many points of s.
+
+    With ``bisect`` each point is searched by bisection, too, to see whether it ends at the same place.
+    """
 
     rho: tuple[float, ...] = ()
     step: tuple[float, ...] = ()
     curve: int = 0
+    bisect: bool = False
 
     def __post_init__(self) -> None:
         for rho in self.rho:

@@ -15,7 +15,7 @@ from potion.batches import fetch
 from potion.bench.suite import Sweep
 from potion.metrics import Scores, accuracy
 from potion.result import HealResult
-from potion.search import Outcome, search
+from potion.search import PTN, Outcome, search
 from potion.tradeoff import around, repaired, tradeoff
 from potion.types import Look, Status, Step
 
@@ -47,7 +47,7 @@ def swept(
     points = []
     for step in steps_of:
         begin = time.perf_counter()
-        settings = replace(result.search, rho=min(rhos), step=step, max_steps=MAX_STEPS)
+        settings = replace(result.search, rho=min(rhos), step=step, max_steps=MAX_STEPS, strategy="sequential")
         outcome = _searched(problem, result, known, settings)
         each = (time.perf_counter() - begin) / len(outcome.trace)
         for rho in rhos:
@@ -56,17 +56,20 @@ def swept(
             if alpha is not None and alpha not in scored:
                 scored[alpha] = grade(repaired(model, result, alpha, score)[1])
             steps = len(outcome.trace) if stop is None else outcome.trace.index(stop) + 1
-            points.append(
-                {
-                    "rho": rho,
-                    "step": step,
-                    "status": (outcome.status if stop is None else Status.HEALED).value,
-                    "steps": steps,
-                    "search_seconds": steps * each,
-                    "chosen": None if stop is None else asdict(stop),
-                    **scored[alpha],
-                }
-            )
+            point = {
+                "rho": rho,
+                "step": step,
+                "status": (outcome.status if stop is None else Status.HEALED).value,
+                "steps": steps,
+                "search_seconds": steps * each,
+                "chosen": None if stop is None else asdict(stop),
+                **scored[alpha],
+            }
+            if sweep.bisect:
+                halved = _searched(problem, result, known, replace(settings, rho=rho, strategy="bisect"))
+                chosen = None if halved.chosen is None else asdict(halved.chosen)
+                point["bisect"] = {"steps": len(halved.trace), "chosen": chosen}
+            points.append(point)
     return {"points": points, "curve": _curve(sweep.curve, model, result, known, score, grade)}
 
 
@@ -75,7 +78,7 @@ def stopped_at(trace: list[Step], rho: float, before: float) -> Step | None:
     return next((step for step in trace if step.known_accuracy <= rho * before + 1e-9), None)
 
 
-def _searched(problem: Problem, result: HealResult, known: TensorDataset, settings: Any) -> Outcome:
+def _searched(problem: Problem, result: HealResult, known: TensorDataset, settings: PTN) -> Outcome:
     model = problem.copied()
     return search(
         model,
@@ -84,7 +87,7 @@ def _searched(problem: Problem, result: HealResult, known: TensorDataset, settin
         lambda: Look(accuracy(model, known) / 100),
         before=Look(result.known_accuracy),
         share=len(problem.known) / problem.size,
-        settings=replace(settings, strategy="sequential"),
+        settings=settings,
     )
 
 
