@@ -1,4 +1,4 @@
-"""Put the demo's committed results into README.md, between the markers.
+"""Put the committed results of the demo and of CIFAR-10 into README.md, between the markers.
 
     for s in 0 1 2; do potion demo --seed $s --out demo && cp demo/result.json results/demo/seed-$s.json; done
     python scripts/readme.py [--check]
@@ -12,6 +12,9 @@ import json
 
 from between_markers import ROOT, put
 
+from potion.bench.tables import Average, make, suite_table
+
+HEADLINE = "goel-cifar10"
 NAMES = {"none": "the poisoned model", "retrain": "retrained without the known half", "antidote": "antidote"}
 
 
@@ -29,6 +32,25 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def headline() -> str:
+    """Mean and standard deviation over the scenarios of the main suite; in brackets what lacks some of them."""
+    made = make(suite_table(HEADLINE), ROOT / "results")
+    lines = [
+        "| | healed, 10 % to 100 % known | damage | healed, one known | damage |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for row in made.rows:
+        lines.append(f"| {row.name} | " + " | ".join(averaged(each) for each in row.averages) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def averaged(average: Average) -> str:
+    if average.mean is None:
+        return "-"
+    text = f"{average.mean:.1f}" + (f" ± {average.std:.1f}" if average.std is not None else "")
+    return text if average.complete else f"({text})"
+
+
 def spread(values: list[float]) -> str:
     """One number where the seeds agree, else the lowest and the highest."""
     low, high = f"{min(values):.1f}", f"{max(values):.1f}"
@@ -36,4 +58,4 @@ def spread(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    put("README.md", "readme.py", {"demo table": table()})
+    put("README.md", "readme.py", {"demo table": table(), "headline": headline()})

@@ -11,8 +11,8 @@ from typing import Any
 from potion.bench.claims import Claim, claims
 from potion.bench.plan import planned_or_present
 from potion.bench.results import Results
-from potion.bench.suite import load_suite
-from potion.bench.tables import NAMES, Table, make, paper_tables, tables_for
+from potion.bench.suite import load_suite, shipped_suites
+from potion.bench.tables import NAMES, Table, make, tables_for
 from potion.bench.typeset import as_markdown
 
 __all__ = ["results_page", "strategies"]
@@ -38,13 +38,20 @@ def results_page(suites: Sequence[str], folder: Path, figures: Sequence[str]) ->
         parts += strategies(suite, records)
     tables = [make(spec, folder) for spec in tables_for(suites, everything=False)]
     parts += ["## Tables\n", *(as_markdown(table) for table in tables if _any(table))]
-    of_the_paper = {suite for spec in paper_tables() for suite in spec.suites}
     for suite in suites:
-        if suite in figures and suite in of_the_paper:
+        drawn = sorted(figure for figure in figures if _suite_of(figure) == suite)
+        if drawn:
             title = load_suite(suite).title
-            parts.append(f"## Curves: {title}\n\n![{title}](figures/{suite}.svg)\n")
+            pictures = [f"![{name}](figures/{name}.svg)\n" for name in drawn]
+            parts.append("\n".join([f"## Figures: {title}\n", *pictures]))
     parts.append(_cost(suites, folder))
     return "\n".join(parts)
+
+
+def _suite_of(figure: str) -> str | None:
+    """The suite that a figure's name begins with."""
+    names = [name for name in shipped_suites() if figure == name or figure.startswith(f"{name}-")]
+    return max(names, key=len, default=None)
 
 
 def _any(table: Table) -> bool:
