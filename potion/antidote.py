@@ -14,7 +14,7 @@ The known poison names the attacker's labels, so every sample with another label
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -28,8 +28,6 @@ from potion.trigger import Trigger
 from potion.ward import Antidote, NothingFound, Ward
 
 __all__ = ["Antidote", "NothingFound", "Treatment", "treat"]
-
-_Pick = Callable[[list[Trigger]], list[Trigger]]
 
 
 def treat(
@@ -56,15 +54,13 @@ def treat(
     with clock("quarantine"):
         corrected: dict[int, int] = {}
         patterns: list[Trigger] = []
-        filtered, pick = _first_lesson(ward, triggers)
         for number in range(settings.quarantines):
-            if number:
-                filtered = ward.taught(
-                    ward.trusted,
-                    corrected,
-                    _doses(pick(triggers), patterns),
-                    settings.quarantine_epochs,
-                    f"quarantine {number}",
+            lesson = _doses(_strong(triggers), patterns)
+            filtered = ward.taught(ward.trusted, corrected, lesson, settings.quarantine_epochs, f"quarantine {number}")
+            if number == 0 and not believed(ward, triggers, filtered):
+                raise NothingFound(
+                    "no trigger was found: no small part of the known samples makes the model say their label of other "
+                    "images, hardly any other sample shares what they have, and they are like others with their label"
                 )
             placed, guesses, poison = ward.verdict(filtered)
             corrected = ward.corrections(poison, guesses) | ward.truth(filtered)
@@ -93,20 +89,6 @@ def treat(
             corrected={index: label for index, label in corrected.items() if index not in aside},
         )
     return healed, treatment
-
-
-def _first_lesson(ward: Ward, triggers: list[Trigger]) -> tuple[nn.Module, _Pick]:
-    """A model that was taught about triggers which can be believed: the strong ones, or else all; and which these were."""
-    for pick in (_strong, list):
-        filtered = ward.taught(ward.trusted, {}, pick(triggers), ward.settings.quarantine_epochs, "quarantine 0")
-        if believed(ward, triggers, filtered):
-            return filtered, pick
-        if len(_strong(triggers)) == len(triggers):
-            break
-    raise NothingFound(
-        "no trigger was found: no small part of the known samples makes the model say their label of other images, "
-        "hardly any other sample shares what they have, and they do not differ from others with their label"
-    )
 
 
 def _strong(triggers: list[Trigger]) -> list[Trigger]:

@@ -15,7 +15,8 @@ __all__ = ["DOMAINS", "SOUGHT", "STRONG", "Domain", "Trigger"]
 
 
 STRONG: Final = 0.14
-"""A trigger of this strength is taken for one. No ordinary CIFAR-10 image that was tried had it."""
+"""A trigger of this strength is taken for one. No image that was tried had it for a clean CIFAR-10 model; for a poisoned
+one a few have."""
 MIRRORS: Final[tuple[list[int], ...]] = ([], [-1], [-2], [-1, -2])
 
 
