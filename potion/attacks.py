@@ -13,8 +13,9 @@ from typing import Final, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn.functional import grid_sample, interpolate
 
-__all__ = ["ATTACKS", "Attack", "BadNet", "Blend", "LabelSwitch", "MovingPatch", "Sine"]
+__all__ = ["ATTACKS", "Attack", "BadNet", "Blend", "LabelSwitch", "MovingPatch", "Sine", "Warp"]
 
 Corner = Literal["top-left", "top-right", "bottom-left", "bottom-right"]
 CORNERS: Final[tuple[Corner, ...]] = get_args(Corner)
@@ -134,6 +135,36 @@ class Blend(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Warp(Attack):
+    """Every image bent in the same way, a little (WaNet; Nguyen and Tran, 2021): nothing is put on it, nothing is added.
+
+    Displacements are drawn at ``points`` x ``points`` places and interpolated in between; ``shift`` is their mean length in
+    pixels.
+    """
+
+    shift: float = 1.0
+    points: int = 4
+    seed: int = 0
+
+    def validate(self) -> None:
+        if self.shift <= 0:
+            raise ValueError(f"shift must be above 0 pixels, got {self.shift}")
+        if self.points < 2:
+            raise ValueError(f"points must be at least 2, got {self.points}")
+
+    def trigger(self, images: Tensor, indices: Tensor) -> Tensor:
+        height, width = images.shape[-2:]
+        drawn = 2 * torch.rand((1, 2, self.points, self.points), generator=torch.Generator().manual_seed(self.seed)) - 1
+        field = interpolate(drawn, (height, width), mode="bicubic", align_corners=True)[0]
+        field *= self.shift / field.norm(dim=0).mean()
+        rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+        seen = torch.stack([columns + field[0], rows + field[1]], dim=-1).to(images)
+        grid = 2 * seen / torch.tensor([width - 1, height - 1]).clamp(min=1).to(images) - 1
+        bent = grid_sample(images, grid.expand(len(images), -1, -1, -1), padding_mode="border", align_corners=True)
+        return bent.clamp(0, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabelSwitch(Attack):
     """Wrong labels on untouched images: no trigger, so nothing that could be unlearned in common.
 
@@ -171,6 +202,7 @@ ATTACKS: Final[dict[str, type[Attack]]] = {
     "moving": MovingPatch,
     "sine": Sine,
     "blend": Blend,
+    "warp": Warp,
     "label-switch": LabelSwitch,
 }
 

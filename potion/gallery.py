@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from potion.attacks import ATTACKS, BadNet, LabelSwitch, MovingPatch
+from potion.attacks import ATTACKS, BadNet, LabelSwitch, MovingPatch, Warp
 from potion.data import load
 
 __all__ = ["attacks_figure", "draw_attacks", "example_image", "read_image"]
@@ -36,7 +36,9 @@ def read_image(path: Path, size: int = 224) -> Tensor:
 
 
 def attacks_figure(image: Tensor) -> Any:
-    """The figure. Patches are drawn large enough to be seen: 1/14 of the width, where the benchmark has 3 pixels."""
+    """The figure. Patches are drawn large enough to be seen: 1/14 of the width, where the benchmark has 3 pixels; a warp is as
+    large for the image as it is there.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -49,6 +51,9 @@ def attacks_figure(image: Tensor) -> Any:
             moved = torch.cat([attack(size=patch)(image, torch.tensor([index])) for index in range(8)])
             one, two = torch.unique(moved, dim=0)[:2]
             shown += [(f"{name}\none sample", one[None]), (f"{name}\nanother sample", two[None])]
+        elif issubclass(attack, Warp):
+            shift = image.shape[-1] / 32
+            shown.append((f"{name}\nby {shift:g} pixels", attack(shift=shift)(image, torch.tensor([0]))))
         elif issubclass(attack, LabelSwitch):
             shown.append((f"{name}\nimage untouched", attack()(image, torch.tensor([0]))))
         else:

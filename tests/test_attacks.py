@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from potion import attacks
-from potion.attacks import ATTACKS, CORNERS, Attack, BadNet, Blend, LabelSwitch, MovingPatch, Sine
+from potion.attacks import ATTACKS, CORNERS, Attack, BadNet, Blend, LabelSwitch, MovingPatch, Sine, Warp
 
 EXAMPLES = [
     *(attack() for attack in ATTACKS.values()),
@@ -16,6 +16,7 @@ EXAMPLES = [
     MovingPatch(size=1, seed=9),
     Sine(frequency=5.6 / 32, amplitude=0.2),
     Blend(share=0.5, seed=4),
+    Warp(shift=3, points=6, seed=2),
     LabelSwitch(pair=None),
 ]
 
@@ -93,6 +94,24 @@ def test_the_blend_is_one_pattern_for_all():
     assert not torch.equal(Blend(seed=1)(torch.zeros(2, 3, 8, 8), torch.arange(2)), black)
 
 
+def test_the_warp_bends_every_image_in_the_same_way_and_by_so_many_pixels():
+    size = 64
+    ramp = torch.arange(size).float() / (size - 1)
+    ramps = torch.stack([ramp.expand(size, size), ramp[:, None].expand(size, size)])[
+        :, None
+    ]  # what they show is where they are
+    moved = (Warp(shift=1.5)(ramps, torch.arange(2)) - ramps)[:, 0] * (size - 1)
+    inside = moved[:, 8:-8, 8:-8]  # nothing comes from beyond the border
+    assert moved.norm(dim=0).mean() == pytest.approx(1.5, rel=0.1)
+    assert inside.diff(dim=1).abs().max() < 0.5, "smooth"
+    torch.testing.assert_close(
+        (Warp(shift=0.75)(ramps, torch.arange(2)) - ramps)[:, 0, 8:-8, 8:-8] * (size - 1), inside / 2
+    )
+    grey = torch.full((1, 3, 8, 8), 0.3)
+    torch.testing.assert_close(Warp()(grey, torch.arange(1)), grey)
+    assert not torch.equal(Warp(seed=1)(ramps, torch.arange(2)), Warp()(ramps, torch.arange(2)))
+
+
 def test_labels_are_switched():
     labels, indices = torch.tensor([0, 1, 2, 5]), torch.arange(4)
     attack = LabelSwitch(pair=(1, 5))
@@ -109,6 +128,7 @@ def test_labels_are_switched():
     [
         (BadNet, {"size": 0}), (BadNet, {"corner": "middle"}), (BadNet, {"value": 1.5}), (BadNet, {"target": -1}),
         (MovingPatch, {"size": 0}), (Sine, {"frequency": 0.0}), (Sine, {"amplitude": 2.0}), (Blend, {"share": 0.0}),
+        (Warp, {"shift": 0.0}), (Warp, {"points": 1}),
         (LabelSwitch, {"pair": (2, 2)}), (LabelSwitch, {"classes": 1}),
     ],
 )  # fmt: skip
