@@ -36,8 +36,8 @@ def read_image(path: Path, size: int = 224) -> Tensor:
 
 
 def attacks_figure(image: Tensor) -> Any:
-    """The figure. Patches are drawn large enough to be seen: 1/14 of the width, where the benchmark has 3 pixels; a warp is as
-    large for the image as it is there.
+    """The figure. Patches are drawn large enough to be seen: 1/14 of the width, where the benchmark has 3 pixels; a warp is
+    as large for the image as it is there.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
