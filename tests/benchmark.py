@@ -1,4 +1,4 @@
-"""A benchmark suite that is learned in seconds, and ways to run it in processes of its own."""
+"""A benchmark suite that is learned in seconds, and ways to run it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from potion.cli import app
 
 TINY = """
 title = "A small network learns a large patch"
@@ -64,6 +68,11 @@ def bench(*arguments: object, wait: bool = True) -> subprocess.Popen[str]:
     if wait:
         process.out, process.err = process.communicate(timeout=300)
     return process
+
+
+def asked(*arguments: object) -> Result:
+    """``potion bench`` in this process, for commands that no engine has a part in."""
+    return CliRunner().invoke(app, ["bench", *map(str, arguments)], catch_exceptions=False)
 
 
 def records(folder: Path) -> dict[str, dict]:

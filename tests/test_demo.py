@@ -65,10 +65,8 @@ def test_xlf_heals_from_half_of_the_poison(embedded, victim, scores, cache, seed
     assert damage(found, scores["victim"]) >= -3
 
 
-def potion_command(*arguments, **more):
-    return subprocess.run(
-        [sys.executable, "-m", "potion", *arguments], check=False, capture_output=True, text=True, **more
-    )
+def potion_command(*arguments):
+    return subprocess.run([sys.executable, "-m", "potion", *arguments], check=False, capture_output=True, text=True)
 
 
 def test_the_demo_command(tmp_path, embedded):
@@ -108,8 +106,8 @@ def test_the_demo_command(tmp_path, embedded):
 
 def test_an_unwritable_folder_is_refused_before_anything_is_computed(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    done = potion_command("demo", "--out", str(tmp_path / "file" / "demo"))
-    assert (done.returncode, done.stdout) == (2, "")
+    done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "file" / "demo")])
+    assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("potion: cannot write to the folder")
     assert done.stderr.count("\n") == 1
 
@@ -120,14 +118,14 @@ def test_the_attack_figure(tmp_path):
     with Image.open(tmp_path / "attacks.png") as picture:
         assert picture.width > 4 * picture.height
         picture.convert("L").resize((64, 64)).save(tmp_path / "own.png")
-    own = potion_command(
-        "attacks", "--quiet", "--image", str(tmp_path / "own.png"), "--out", str(tmp_path / "own-attacks.png")
+    own = CliRunner().invoke(
+        app, ["attacks", "--quiet", "--image", str(tmp_path / "own.png"), "--out", str(tmp_path / "own-attacks.png")]
     )
-    assert (own.returncode, own.stdout, own.stderr) == (0, "", "")
+    assert (own.exit_code, own.stdout, own.stderr) == (0, "", "")
     (tmp_path / "text.png").write_text("no picture")
     for wrong in (["--image", str(tmp_path / "text.png")], ["--out", str(tmp_path / "own.png" / "a.png")]):
-        done = potion_command("attacks", *wrong, cwd=tmp_path)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        done = CliRunner().invoke(app, ["attacks", *wrong])
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.stderr
 
 
 def test_help_teaches_and_version_tells():

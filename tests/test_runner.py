@@ -10,12 +10,10 @@ import time
 
 import pytest
 import torch
-from benchmark import TINY, bench, records, written
-from typer.testing import CliRunner
+from benchmark import TINY, asked, bench, records, written
 
 from potion.bench.plan import plan
 from potion.bench.suite import load_suite
-from potion.cli import app
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +115,7 @@ def test_other_seeds_count_and_parts_of_a_suite_are_no_strangers(suite, tmp_path
     assert done.returncode == 0, done.err
     again = bench("run", suite, "--results", tmp_path, "--only", "none-s0")
     assert "not counted" not in again.err
-    shown = json.loads(bench("status", suite, "--results", tmp_path, "--json").out)
+    shown = json.loads(asked("status", suite, "--results", tmp_path, "--json").stdout)
     assert shown["problems"] == {}
     assert shown["rows"][0] == {**shown["rows"][0], "method": "none", "done": 2, "planned": 3}
 
@@ -141,9 +139,9 @@ def test_bad_files_are_named_skipped_and_never_counted(suite, whole, tmp_path):
     (folder / "retrain-s0.json").write_text(json.dumps(good))
     (folder / "scrub-s0.json").write_text(json.dumps(good))
     (folder / ".xlf-s1.json.123.part").write_text('{"suite"')
-    shown = bench("status", suite, "--results", tmp_path, "--json")
-    assert shown.returncode == 0, shown.err
-    told = json.loads(shown.out)
+    shown = asked("status", suite, "--results", tmp_path, "--json")
+    assert shown.exit_code == 0, shown.stderr
+    told = json.loads(shown.stdout)
     assert {row["method"]: row["done"] for row in told["rows"]} == {"none": 2, "retrain": 3, "assd": 2, "xlf": 3}
     assert {name.removeprefix("tiny/badnet-m100-f50/"): why for name, why in told["problems"].items()} == {
         "xlf-s0.json": "not complete JSON: truncated or damaged",
@@ -153,10 +151,10 @@ def test_bad_files_are_named_skipped_and_never_counted(suite, whole, tmp_path):
         "scrub-s0.json": "a result, but of no run of the suite",
         ".xlf-s1.json.123.part": "half-written: a runner died while writing it, or is at it now",
     }
-    tables = bench("tables", suite, "--results", tmp_path, "--out", tmp_path / "tables")
-    assert tables.returncode == 0
+    tables = asked("tables", suite, "--results", tmp_path, "--out", tmp_path / "tables")
+    assert tables.exit_code == 0
     for name in told["problems"]:
-        assert f"potion: not counted: {name}: " in tables.err
+        assert f"potion: not counted: {name}: " in tables.stderr
     again = bench("run", suite, "--results", tmp_path, "--quiet")
     assert again.returncode == 0, again.err
     assert (folder / "assd-s0.json.aside-1").read_text() == '{"hello": "world"}', "put aside, not lost"
@@ -185,9 +183,9 @@ def test_replay_agrees_and_notices_what_does_not(suite, whole, tmp_path):
     assert done.returncode == 3
     assert json.loads(done.out)["agrees"] is False
     (tmp_path / "cut.json").write_bytes(file.read_bytes()[:100])
-    done = bench("replay", tmp_path / "cut.json")
-    assert done.returncode == 2
-    assert "cut.json: not complete JSON" in done.err
+    done = asked("replay", tmp_path / "cut.json")
+    assert done.exit_code == 2
+    assert "cut.json: not complete JSON" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -205,6 +203,6 @@ def test_replay_agrees_and_notices_what_does_not(suite, whole, tmp_path):
 def test_usage_errors_are_one_sentence(arguments, message, monkeypatch, tmp_path):
     monkeypatch.setenv("POTION_DATA", "nowhere")
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["bench", *arguments], catch_exceptions=False)
+    done = asked(*arguments)
     assert message in done.stderr
     assert done.exit_code in (1, 2)

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from benchmark import bench
+from benchmark import asked
 from PIL import Image
 
 from potion.bench.speed import fitted
@@ -21,8 +21,8 @@ def test_fits_are_numpys():
 
 
 def test_it_prints_ratios_and_writes_json_and_a_figure(tmp_path):
-    done = bench("speed", "--images", 1024, "--repeats", 1, "--known", 20, "--device", "cpu", "--out", tmp_path)
-    assert done.returncode == 0, done.err
+    done = asked("speed", "--images", 1024, "--repeats", 1, "--known", 20, "--device", "cpu", "--out", tmp_path)
+    assert done.exit_code == 0, done.stderr
     found = json.loads((tmp_path / "cpu-embedded-xlf.json").read_text())
     assert set(found["ratios"]) == {
         "heal / plain pass", "importance pass / plain pass", "search / importance pass", "achieved / peak FLOP/s",
@@ -31,12 +31,12 @@ def test_it_prints_ratios_and_writes_json_and_a_figure(tmp_path):
     assert set(found["scaling"]) == {"training samples", "known samples", "parameters"}
     assert found["status"] == "healed"
     for name in found["ratios"]:
-        assert name in done.out
+        assert name in done.stdout
     with Image.open(tmp_path / "cpu-embedded-xlf.png") as picture:
         assert picture.width > 800
 
 
 def test_a_workload_that_does_not_exist_is_named():
-    done = bench("speed", "--workload", "alexnet")
-    assert done.returncode == 2
-    assert "unknown workload 'alexnet'; known are embedded, cifar10, resnet9, " in done.err
+    done = asked("speed", "--workload", "alexnet")
+    assert done.exit_code == 2
+    assert "unknown workload 'alexnet'; known are embedded, cifar10, resnet9, " in done.stderr
