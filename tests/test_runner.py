@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import time
 
@@ -13,6 +14,7 @@ import torch
 from benchmark import TINY, asked, bench, records, written
 
 from potion.bench.plan import plan
+from potion.bench.results import Results
 from potion.bench.suite import load_suite
 
 
@@ -118,6 +120,26 @@ def test_other_seeds_count_and_parts_of_a_suite_are_no_strangers(suite, tmp_path
     shown = json.loads(asked("status", suite, "--results", tmp_path, "--json").stdout)
     assert shown["problems"] == {}
     assert shown["rows"][0] == {**shown["rows"][0], "method": "none", "done": 2, "planned": 3}
+
+
+def test_the_same_run_of_another_suite_is_taken_over_when_asked(whole, tmp_path):
+    shutil.copytree(whole / "tiny", tmp_path / "results/tiny")
+    (tmp_path / "results/tiny/badnet-m100-f1/assd-s0.json").write_text("{")
+    same = written(tmp_path, TINY.replace("A small", "Another small"), "same")
+    done = asked("run", same, "--results", tmp_path / "results", "--reuse", "--only", "xlf", "--only", "none")
+    assert done.exit_code == 0
+    assert "6 runs taken over from other suites" in done.stdout
+    assert not list((tmp_path / "results/.work/models").iterdir()), "nothing was trained"
+    before, after = records(whole), records(tmp_path / "results/same")
+    assert len(after) == 6
+    for name, record in after.items():
+        there = before[f"tiny/{name}"]
+        assert (record["suite"], record["run"]["suite"]) == ("same", "same")
+        assert {**record, "suite": "tiny", "run": there["run"]} == there
+    runs = plan(load_suite(same))
+    assert Results.of(tmp_path / "results", runs).reuse(runs) == len(runs) - 6 - 1, "all but the damaged one"
+    other = plan(load_suite(written(tmp_path, TINY.replace("lr = 0.05", "lr = 0.06"), "other")))
+    assert Results.of(tmp_path / "results", other).reuse(other) == 0
 
 
 def test_only_victims_and_references_stay_on_disk(whole):

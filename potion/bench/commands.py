@@ -77,6 +77,13 @@ def run(
     shard: Annotated[
         str | None, typer.Option(help="Part 2 of 4 as 2/4; whole victims, so that none is trained twice.")
     ] = None,
+    reuse: Annotated[
+        bool,
+        typer.Option(
+            "--reuse",
+            help="First take over what other suites in RESULTS have of the very same runs, with their seconds.",
+        ),
+    ] = False,
     budget: Annotated[str | None, typer.Option(help="Stop cleanly after so long: 25m, 90s, 1h30m.")] = None,
     device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu, ...; default: the best there is.")] = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes that decode images, for sets that stream.")] = 0,
@@ -106,6 +113,8 @@ def run(
     limit = None if budget is None else _seconds(budget)
     found = results_of(results, runs, everything(suite, results), quiet=quiet, writable=True)
     deadline = Deadline.after(limit)
+    if reuse and (taken := found.reuse(runs)) and not (quiet or as_json):
+        typer.echo(f"{taken} run{'s' * (taken != 1)} taken over from other suites")
     done = sum(found.has(each) for each in runs)
     with Board(runs, done, deadline, quiet=quiet, as_json=as_json) as board:
         try:

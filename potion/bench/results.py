@@ -67,6 +67,20 @@ class Results:
         self.records[run.path] = record
         self.problems.pop(run.path, None)
 
+    def reuse(self, runs: Iterable[Run]) -> int:
+        """Take over what other suites in the folder have of the very same runs, seconds and provenance included."""
+        missing = [run for run in runs if not self.has(run)]
+        for run in missing:
+            for path in sorted(self.folder.glob(f"*/{Path(run.path).relative_to(run.suite)}")):
+                try:
+                    record = read_record(path)
+                except ResultError:
+                    continue  # whose problem it is, its own suite says
+                if record["key"] == run.key:
+                    self.write(run, record | {"suite": run.suite, "run": run.to_dict()})
+                    break
+        return sum(self.has(run) for run in missing)
+
     def look(self, run: Run) -> bool:
         """Whether the run is finished by now, here or by somebody else."""
         if not self.has(run) and (self.folder / run.path).exists():
