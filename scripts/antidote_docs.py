@@ -61,22 +61,42 @@ def cells(found: list[dict[str, Any]]) -> Iterator[tuple[tuple[str, int, int], l
 
 
 def totals(found: list[dict[str, Any]]) -> str:
-    one = [record for record in found if record["known"] == 1]
-    moving = [record for record in one if record["scenario"]["attack"] == "moving"]
+    """What all cells say together, seed by seed."""
+    groups = {
+        "all": found,
+        "one known": [record for record in found if record["known"] == 1],
+        "moving patch, one known": [
+            record for record in found if record["known"] == 1 and record["scenario"]["attack"] == "moving"
+        ],
+        "XLF + PTN, all": records(found[0]["suite"], "xlf"),
+    }
+    lines = [
+        "| | seed | runs | healed, % | counted as 100 at most | damage | not found |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, some in groups.items():
+        seeds = sorted({record["scenario"]["seed"] for record in some})
+        for seed in seeds:
+            lines.append(told(name, str(seed), [record for record in some if record["scenario"]["seed"] == seed]))
+        if len(seeds) > 1:
+            lines.append(told(name, "all", some))
     worst = min(found, key=lambda record: record["healed"])
     where = worst["scenario"]
-    xlf = records(found[0]["suite"], "xlf")
-    beside = f" XLF + PTN beside it: {told(xlf)}." if xlf else ""
-    return (
-        f"All {len(found)} runs: {told(found)}; from one sample {told(one)}; the moving patch from one sample "
-        f"{told(moving)}. Healed counted as 100 at most: {fmean(min(100, record['healed']) for record in found):.1f}. "
+    lines += [
+        "",
         f"The worst is {TRIGGERS[where['attack']]}, {where['poisoned']} poisoned, {worst['known']} known, seed "
-        f"{where['seed']}: {worst['healed']:.1f} % healed.{beside}"
+        f"{where['seed']}: {worst['healed']:.1f} % healed.",
+    ]
+    return "\n".join(lines)
+
+
+def told(name: str, seed: str, found: list[dict[str, Any]]) -> str:
+    capped = fmean(min(100, record["healed"]) for record in found)
+    missed = sum(record["status"] == "not_found" for record in found)
+    return (
+        f"| {name} | {seed} | {len(found)} | {mean(found, 'healed'):.1f} | {capped:.1f} | {mean(found, 'damage'):+.2f} "
+        f"| {missed} |"
     )
-
-
-def told(found: list[dict[str, Any]]) -> str:
-    return f"{mean(found, 'healed'):.1f} % healed, {mean(found, 'damage'):+.2f} points" if found else "none"
 
 
 def mean(rows: list[dict[str, Any]], key: str) -> float:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from potion.bench.claims import claims
+from potion.bench.plan import plan
+from potion.bench.repeats import repeats
 from potion.bench.results_page import results_page, strategies
-from potion.bench.suite import shipped_suites
+from potion.bench.suite import load_suite, shipped_suites
+from potion.bench.tables import make, tables_for
+from potion.bench.typeset import as_markdown
 
 ROOT = Path(__file__).parent.parent
 
@@ -66,3 +71,22 @@ def test_walking_and_bisecting_are_compared_by_where_they_end():
     assert heading.startswith("## Walking or bisecting?")
     assert table.splitlines()[2:] == ["| XLF + PTN | 3 | 2 | 9.0 | 4.0 |"]
     assert strategies("goel-cifar10", records[1:]) == []
+
+
+def test_second_results_stand_beside_the_first_and_are_not_counted(tmp_path):
+    suite = load_suite("goel-cifar10")
+    runs = plan(suite)
+    for known, apart in (("f10", 1.0), ("f20", -3.0), ("f1", 9.0)):
+        path = f"goel-cifar10/badnet-m100-{known}/xlf-s0.json"
+        record = json.loads((ROOT / "results" / path).read_text()) | {"healed": 90.0, "damage": -1.0}
+        for folder, healed in ((tmp_path, 90.0), (tmp_path / "repeated", 90.0 + apart)):
+            (folder / path).parent.mkdir(parents=True)
+            (folder / path).write_text(json.dumps(record | {"healed": healed}))
+    (section,) = repeats(suite.title, runs, tmp_path)
+    assert "second result of 3 runs; 3 of their victims" in section
+    assert section.splitlines()[-2:] == [
+        "| XLF + PTN | 10 % to 100 % | 2 | 90.0 | 89.0 | 2.0 (3.0) | -1.0 | -1.0 | 0.0 (0.0) |",
+        "| XLF + PTN | one | 1 | 90.0 | 99.0 | 9.0 (9.0) | -1.0 | -1.0 | 0.0 (0.0) |",
+    ]
+    assert repeats(suite.title, runs, tmp_path / "repeated") == []
+    assert "99.0" not in as_markdown(make(next(iter(tables_for(["goel-cifar10"], everything=False))), tmp_path))

@@ -10,6 +10,7 @@ from typing import Any
 
 from potion.bench.claims import Claim, claims
 from potion.bench.plan import planned_or_present
+from potion.bench.repeats import repeats
 from potion.bench.results import Results
 from potion.bench.suite import load_suite, shipped_suites
 from potion.bench.tables import NAMES, Table, make, tables_for
@@ -36,6 +37,7 @@ def results_page(suites: Sequence[str], folder: Path, figures: Sequence[str]) ->
         if found:
             parts.append(_claims(suite, found))
         parts += strategies(suite, records)
+        parts += repeats(load_suite(suite).title, runs, folder)
     tables = [make(spec, folder) for spec in tables_for(suites, everything=False)]
     parts += ["## Tables\n", *(as_markdown(table) for table in tables if _any(table))]
     for suite in suites:
