@@ -68,7 +68,6 @@ def totals(found: list[dict[str, Any]]) -> str:
         "moving patch, one known": [
             record for record in found if record["known"] == 1 and record["scenario"]["attack"] == "moving"
         ],
-        "XLF + PTN, all": records(found[0]["suite"], "xlf"),
     }
     lines = [
         "| | seed | runs | healed, % | counted as 100 at most | damage | not found |",
@@ -119,6 +118,29 @@ def discovery(rows: list[dict[str, Any]]) -> str:
     if not found:
         return "-"
     return f"{fmean(each['precision'] for each in found):.2f}, {fmean(each['recall'] for each in found):.2f}"
+
+
+def missed() -> str:
+    """What part of the hidden poison was named, by how well its trigger works."""
+    found = [
+        {**row, "placed": placed}
+        for suite, placed in SUITES.items()
+        for path in [ROOT / f"results/missed-poison/{suite}.json"]
+        if path.exists()
+        for row in json.loads(path.read_text())
+    ]
+    lines = [
+        "| works in | trigger | poisoned | | runs | named, of all | of the wrongly labelled | missed | rightly labelled |",
+        "|---:|---|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in sorted(found, key=lambda row: row["attack_success_rate"], reverse=True):
+        wrong, unseen = row["hidden"] - row["right"], row["missed"] - row["missed_right"]
+        lines.append(
+            f"| {row['attack_success_rate']:.0f} % | {TRIGGERS[row['attack']]} | {row['poisoned']} | {row['placed']} "
+            f"| {row['runs']} | {1 - row['missed'] / row['hidden']:.2f} | {1 - unseen / wrong:.2f} "
+            f"| {row['missed']} | {row['missed_right']} |"
+        )
+    return "\n".join(lines) + "\n" if found else ""
 
 
 def ablation() -> str:
@@ -193,5 +215,5 @@ if __name__ == "__main__":
     put(
         "docs/antidote.md",
         "antidote_docs.py",
-        {"campaign": campaign(), "ablation": ablation(), "robustness": robustness()},
+        {"campaign": campaign(), "missed": missed(), "ablation": ablation(), "robustness": robustness()},
     )

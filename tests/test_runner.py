@@ -193,6 +193,14 @@ def test_a_run_that_fails_is_reported_and_the_others_go_on(tmp_path):
     assert len(records(tmp_path)) == len(plan(load_suite(written(tmp_path, text))))
 
 
+def test_data_that_are_not_there_are_missed_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("POTION_DATA", str(tmp_path / "nowhere"))
+    done = asked("run", "goel-cifar10", "--results", tmp_path)
+    assert done.exit_code == 2
+    assert done.stderr.count("no cifar10 at") == 1
+    assert "failed" not in done.stderr
+
+
 def test_replay_agrees_and_notices_what_does_not(suite, whole, tmp_path):
     file = whole / "tiny/badnet-m100-f50/xlf-s1.json"
     done = bench("replay", file, "--results", whole)

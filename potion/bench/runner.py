@@ -96,6 +96,8 @@ def run_here(runs: Sequence[Run], results: Results, workshop: Workshop, report: 
     waiting = [run for run in runs if not results.has(run)]
     try:
         with deadline.enforced():
+            if waiting:
+                workshop.loaded(waiting[0])  # of the whole suite: without its data nothing is tried
             while waiting:
                 before = len(waiting)
                 waiting = [run for run in waiting if not _tried(run, results, workshop, report, tally, locks)]

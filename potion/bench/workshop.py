@@ -100,11 +100,12 @@ class Workshop:
         """The contaminated data of a run; models are trained when they are asked for."""
         if self._scene is None or self._scene.run.victim != run.victim:
             self._scene = None  # its models go before others are made
-            train_images, test_images = self._loaded(run)
+            train_images, test_images = self.loaded(run)
             self._scene = Scene(self._tools, run, train_images, test_images)
         return self._scene
 
-    def _loaded(self, run: Run) -> tuple[Images, Images]:
+    def loaded(self, run: Run) -> tuple[Images, Images]:
+        """The training and test images of a run."""
         key = digest(asdict(run.data))
         if self._data is None or self._data[0] != key:
             self._data = None
