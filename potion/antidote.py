@@ -20,14 +20,14 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from potion.evidence import believed
+from potion.evidence import weighed
 from potion.outliers import better_half
 from potion.runtime import Clock
 from potion.treatment import Treatment
 from potion.trigger import Trigger
 from potion.ward import Antidote, NothingFound, Ward
 
-__all__ = ["Antidote", "NothingFound", "Treatment", "treat"]
+__all__ = ["Antidote", "NothingFound", "Treatment", "lesson_of", "treat"]
 
 
 def treat(
@@ -55,13 +55,16 @@ def treat(
         corrected: dict[int, int] = {}
         patterns: list[Trigger] = []
         for number in range(settings.quarantines):
-            lesson = _doses(_strong(triggers), patterns)
+            lesson = lesson_of(triggers, patterns)
             filtered = ward.taught(ward.trusted, corrected, lesson, settings.quarantine_epochs, f"quarantine {number}")
-            if number == 0 and not believed(ward, triggers, filtered):
-                raise NothingFound(
-                    "no trigger was found: no small part of the known samples makes the model say their label of other "
-                    "images, hardly any other sample shares what they have, and they are like others with their label"
-                )
+            if number == 0:
+                evidence = weighed(ward, triggers, filtered)
+                if not evidence.convincing:
+                    raise NothingFound(
+                        "no trigger was found: no small part of the known samples makes the model say their label of other "
+                        "images, hardly any other sample falls with them when the model is told the truth about it, and "
+                        f"they are like others with their label; {evidence.told()}"
+                    )
             placed, guesses, poison = ward.verdict(filtered)
             corrected = ward.corrections(poison, guesses) | ward.truth(filtered)
             patterns = ward.patterns(corrected)
@@ -80,6 +83,7 @@ def treat(
     with clock("judging"):
         aside = set(known)
         treatment = Treatment(
+            evidence=evidence,
             triggers=_useful(triggers),
             patterns=patterns,
             known=(ward.obedience(victim, known), ward.obedience(healed, known)),
@@ -91,9 +95,9 @@ def treat(
     return healed, treatment
 
 
-def _strong(triggers: list[Trigger]) -> list[Trigger]:
-    """Those that are clearly triggers; where none is, all."""
-    return [trigger for trigger in triggers if trigger.strong] or triggers
+def lesson_of(triggers: list[Trigger], patterns: Sequence[Trigger] = ()) -> list[Trigger]:
+    """What a quarantine teaches to overlook: what is clearly a trigger, or everything where nothing is; and patterns."""
+    return _doses([trigger for trigger in triggers if trigger.strong] or triggers, list(patterns))
 
 
 def _doses(triggers: list[Trigger], patterns: list[Trigger]) -> list[Trigger]:

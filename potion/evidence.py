@@ -3,37 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from potion.outliers import lower, out_of_place
 from potion.trigger import STRONG, Trigger
 from potion.ward import Ward
 
-__all__ = ["believed"]
+__all__ = ["Evidence", "weighed"]
 
 SHARED: Final = 0.005
 COMPANY: Final = 5
 FAR: Final = 1.5
 """More than this share of the quarantined, and so many at least, must be so many times as far out of place as would do."""
+TOGETHER: Final = 0.5
+"""So many of the known samples must be as far out of place as their company."""
 APART: Final = 3.0
 """So many standard deviations must the known samples lie below the others."""
 
 
-def believed(ward: Ward, triggers: Sequence[Trigger], taught: nn.Module) -> bool:
-    """Whether the known samples have a trigger, after a look at a model that was ``taught`` the truth about it.
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What speaks for a trigger in the known samples, after a lesson that told a copy of the model the truth about it.
 
-    They do where what was localised is strong, as ordinary images are not; where the lesson put others with their label
-    far out of place, too; or where it set the known samples themselves apart from the others, which does not happen to
-    samples that were picked at random. What counts is how they are placed now, or how far they fell.
+    ``strength`` is that of what was localised, in the median. ``company`` is how many others with their label the lesson put
+    far out of place, of which ``enough`` would do, and ``together`` the share of the known samples that went as far. By
+    ``apart`` standard deviations the known samples lie below the others.
     """
-    if triggers and median(trigger.strength for trigger in triggers) >= STRONG:
-        return True
+
+    strength: float
+    company: int
+    enough: int
+    together: float
+    apart: float
+
+    @property
+    def convincing(self) -> bool:
+        """One of three: what was localised is strong, as parts of ordinary images are not; others fell with the known
+        samples; or these are set apart from the others, which does not happen to samples that were picked at random.
+        """
+        fell_together = self.company >= self.enough and self.together >= TOGETHER
+        return self.strength >= STRONG or fell_together or self.apart >= APART
+
+    def told(self) -> str:
+        """The numbers, in one sentence."""
+        return (
+            f"strength {self.strength:.2f} (of {STRONG}), {self.company} others fell (of {self.enough}) with "
+            f"{self.together:.0%} of the known samples (of {TOGETHER:.0%}), which lie {self.apart:.1f} standard deviations "
+            f"below them (of {APART:g})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
+
+
+def weighed(ward: Ward, triggers: Sequence[Trigger], taught: nn.Module) -> Evidence:
+    """What speaks for a trigger, as a model sees it that was ``taught`` the truth about ``triggers``.
+
+    What counts is how samples are placed now, or how far they fell; and only of those that obeyed before.
+    """
     known, others = (_Looked(ward, indices, taught) for indices in (ward.known, ward.quarantined))
-    far = others.far_off()
-    return (far >= COMPANY and far > SHARED * len(ward.quarantined)) or known.lower_than(others) >= APART
+    return Evidence(
+        strength=median(trigger.strength for trigger in triggers) if triggers else 0.0,
+        company=int(others.far_off().sum()),
+        enough=max(COMPANY, int(SHARED * len(ward.quarantined)) + 1),
+        together=known.far_off(beside=others).sum().item() / max(1, int(known.obeyed.sum())),
+        apart=known.lower_than(others),
+    )
 
 
 class _Looked:
@@ -46,10 +87,13 @@ class _Looked:
         self.obeyed = classes == self.labels
         self.views = (placed, placed - before)
 
-    def far_off(self) -> int:
-        """How many that obeyed are far out of place, in either view."""
-        placed, fell = (out_of_place(view, self.labels, FAR) for view in self.views)
-        return int(((placed | fell) & self.obeyed).sum())
+    def far_off(self, beside: _Looked | None = None) -> Tensor:
+        """Who obeyed and is far out of place in either view, among themselves or among others, too."""
+        company = [self] if beside is None else [self, beside]
+        labels = torch.cat([each.labels for each in company])
+        views = (torch.cat(values) for values in zip(*(each.views for each in company), strict=True))
+        placed, fell = (out_of_place(view, labels, FAR)[: len(self.labels)] for view in views)
+        return (placed | fell) & self.obeyed
 
     def lower_than(self, others: _Looked) -> float:
         """By how much those that obeyed lie lower than such others of one label; where and as seen that is most."""

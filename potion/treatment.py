@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from potion.evidence import Evidence
 from potion.trigger import Trigger
 from potion.types import Status
 
@@ -17,13 +18,14 @@ __all__ = ["Treatment"]
 class Treatment:
     """What the antidote found and did.
 
-    ``triggers`` are the localised ones, strongest first; ``patterns`` what poison adds to images on average, where that
-    works. The rest are fractions before and after, on held-out trusted images:
-    ``obeys`` with a transplanted trigger, ``trusted`` accuracy without. ``corrected`` are the quarantined samples
-    that were found to be poison, with the class that they belong to; ``known`` is the share of the known ones that obey.
-    ``examples`` are a few trusted images, to show a trigger on.
+    ``evidence`` is why there is thought to be a trigger at all. ``triggers`` are the localised ones, strongest first;
+    ``patterns`` what poison adds to images on average, where that works. The rest are fractions before and after, on
+    held-out trusted images: ``obeys`` with a transplanted trigger, ``trusted`` accuracy without. ``corrected`` are the
+    quarantined samples that were found to be poison, with the class that they belong to; ``known`` is the share of the
+    known ones that obey. ``examples`` are a few trusted images, to show a trigger on.
     """
 
+    evidence: Evidence
     triggers: list[Trigger]
     patterns: list[Trigger]
     known: tuple[float, float]
@@ -61,6 +63,7 @@ class Treatment:
     def to_dict(self) -> dict[str, Any]:
         """Without the images, ready for JSON."""
         return {
+            "evidence": self.evidence.to_dict(),
             "localised": self.localised,
             "triggers": [trigger.to_dict() for trigger in self.triggers],
             "patterns": [pattern.to_dict() for pattern in self.patterns],

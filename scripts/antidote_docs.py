@@ -12,6 +12,9 @@ from typing import Any
 
 from between_markers import ROOT, put
 
+from potion.evidence import APART, TOGETHER
+from potion.trigger import STRONG
+
 SUITES = {"antidote-cifar10": "pasted after augmentation", "antidote-cifar10-baked": "part of the stored image"}
 TRIGGERS = {
     "badnet": "BadNet", "moving": "moving patch", "sine": "sine, 0.025 a pixel", "sine-fast": "sine, 5.6 an image",
@@ -120,6 +123,33 @@ def discovery(rows: list[dict[str, Any]]) -> str:
     return f"{fmean(each['precision'] for each in found):.2f}, {fmean(each['recall'] for each in found):.2f}"
 
 
+def alarms() -> str:
+    """How often a list of names convinces, and how often it would if others that fall were enough."""
+    path = ROOT / "results/false-alarms/fashion-mnist.json"
+    if not path.exists():
+        return ""
+    rows = json.loads(path.read_text())["rows"]
+    lines = [
+        "| network | accuracy on trusted samples | lists | convincing | by strength | others fell together with the known | "
+        "the known set apart | others fell, with or without them |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for iterations, poisoned in dict.fromkeys((row["iterations"], row["poisoned"]) for row in rows):
+        some = [row for row in rows if (row["iterations"], row["poisoned"]) == (iterations, poisoned)]
+        fell = [row for row in some if row["company"] >= row["enough"]]
+        counts = (
+            len(some), sum(row["convincing"] for row in some), sum(row["strength"] >= STRONG for row in some),
+            sum(row["together"] >= TOGETHER for row in fell), sum(row["apart"] >= APART for row in some), len(fell),
+        )  # fmt: skip
+        name = f"{poisoned} poisoned" if poisoned else "clean"
+        lines.append(
+            f"| {name}, {iterations} iterations | {fmean(row['trusted'] for row in some):.2f} | "
+            + " | ".join(map(str, counts))
+            + " |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def missed() -> str:
     """What part of the hidden poison was named, by how well its trigger works."""
     found = [
@@ -215,5 +245,11 @@ if __name__ == "__main__":
     put(
         "docs/antidote.md",
         "antidote_docs.py",
-        {"campaign": campaign(), "missed": missed(), "ablation": ablation(), "robustness": robustness()},
+        {
+            "campaign": campaign(),
+            "alarms": alarms(),
+            "missed": missed(),
+            "ablation": ablation(),
+            "robustness": robustness(),
+        },
     )

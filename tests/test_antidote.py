@@ -14,6 +14,7 @@ from victim import factory, pixels
 import potion
 from potion.antidote import treat
 from potion.batches import labels_of
+from potion.evidence import Evidence
 from potion.localise import Search, Surroundings, localise
 from potion.medicine import Medicine
 from potion.metrics import damage, evaluate, healed
@@ -199,9 +200,13 @@ def test_a_patch_leads_to_another_model_and_back():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+EVIDENCE = Evidence(strength=0.5, company=9, enough=5, together=1.0, apart=0.0)
+
+
 def test_a_treatment_is_judged_by_the_trigger_and_the_trusted():
     def judged(obeys, trusted):
         found = Treatment(
+            evidence=EVIDENCE,
             triggers=[trigger()],
             patterns=[],
             known=(1.0, 1.0),
@@ -216,6 +221,7 @@ def test_a_treatment_is_judged_by_the_trigger_and_the_trusted():
     assert judged((0.9, 0.3), (0.95, 0.94)) is potion.Status.EXHAUSTED
     assert judged((0.9, 0.1), (0.95, 0.90)) is potion.Status.GUARDED
     blind = Treatment(
+        evidence=EVIDENCE,
         triggers=[],
         patterns=[],
         known=(1.0, 0.5),
@@ -301,6 +307,9 @@ def test_one_known_sample_is_enough(embedded, victim, short, cured):
     reference = evaluate(potion.embedded.embedded_model("retrain_clean"), embedded.test, embedded.attack)
     assert healed(after, reference) >= 96
     assert damage(after, before) >= -1.5
+    assert cured.to_dict()["treatment"]["evidence"] == cured.treatment.evidence.to_dict()
+    assert cured.treatment.evidence.strength >= 0.14
+    assert cured.treatment.evidence.together == 1, "the known sample fell with the others"
     best = cured.treatment.triggers[0]
     assert best.domain == "pixels"
     assert best.mask[-3:, -3:].sum() >= 0.8 * best.size, "the square is in the corner"
@@ -326,6 +335,7 @@ def test_a_clean_model_is_left_alone(embedded, short):
         model, data, ordinary, "antidote", batch_size=128, unaugmented=plain, antidote=SETTINGS, progress=False
     )
     assert result.status is potion.Status.NOT_FOUND, result.summary()
+    assert "standard deviations" in result.summary(), "what was seen, and what would have done"
     assert result.patch.count == 0
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from potion.evidence import believed
+from potion.evidence import Evidence, weighed
 from potion.ward import Antidote, Ward
 
 TARGET, TRIGGER = 0, 8
@@ -33,23 +33,25 @@ def images(poison):
     return TensorDataset(pixels.view(900, 1, 3, 3), labels), rows.tolist()
 
 
-def evident(data, known):
-    """Whether known samples convince, where the victim has been taught to overlook the trigger."""
+def evidence(data, known):
+    """What known samples say for a trigger, where the victim has been taught to overlook it."""
     labels = data.tensors[1]
     ward = Ward(reader(12), data, data, labels, known, Antidote(), torch.device("cpu"), 128, 0, False)
-    return believed(ward, [], reader(0))
+    return weighed(ward, [], reader(0))
 
 
 def test_one_known_sample_convinces_where_others_fall_with_it():
     data, poison = images(60)
-    assert evident(data, poison[:1])
+    found = evidence(data, poison[:1])
+    assert found.convincing
+    assert (found.company >= 59, found.together) == (True, 1.0)
 
 
 def test_known_samples_convince_alone_where_there_are_enough_of_them():
     data, poison = images(20)
-    assert evident(data, poison), "all of the poison is known, so nobody else falls"
+    assert evidence(data, poison).convincing, "all of the poison is known, so nobody else falls"
     alone, poison = images(1)
-    assert not evident(alone, poison), "one sample that falls may be anything"
+    assert not evidence(alone, poison).convincing, "one sample that falls may be anything"
 
 
 @pytest.mark.parametrize("count", [1, 5, 50, 200])
@@ -57,4 +59,34 @@ def test_samples_picked_at_random_do_not_convince(count):
     data, _ = images(0)
     mine = torch.nonzero(data.tensors[1] == TARGET).flatten()
     order = torch.randperm(len(mine), generator=torch.Generator().manual_seed(count))
-    assert not evident(data, mine[order[:count]].tolist())
+    assert not evidence(data, mine[order[:count]].tolist()).convincing
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_others_that_fall_say_nothing_of_known_samples_that_do_not(count):
+    data, poison = images(60)
+    clean = [index for index in torch.nonzero(data.tensors[1] == TARGET).flatten().tolist() if index not in poison]
+    found = evidence(data, clean[:count])
+    assert (found.company >= 60, found.together) == (True, 0.0)
+    assert not found.convincing
+    mixed = evidence(data, [*clean[:count], *poison[:count]])
+    assert mixed.together == 0.5
+    assert mixed.convincing, "half of the names may be wrong"
+
+
+@pytest.mark.parametrize(
+    ("changed", "convincing"),
+    [
+        ({}, False),
+        ({"strength": 0.14}, True),
+        ({"company": 7}, False),
+        ({"together": 1.0}, False),
+        ({"company": 7, "together": 0.5}, True),
+        ({"apart": 3.0}, True),
+    ],
+)
+def test_one_of_three_things_must_be_seen(changed, convincing):
+    found = Evidence(**{"strength": 0.1, "company": 6, "enough": 7, "together": 0.4, "apart": 2.9} | changed)
+    assert found.convincing == convincing
+    assert found.to_dict()["company"] == found.company
+    assert f"{found.company} others fell (of 7)" in found.told()
