@@ -219,7 +219,7 @@ def graded(row: dict[str, Any]) -> str:
 
 def left_alone(rows: dict[str, Any], place: int) -> str:
     row = list(rows.values())[place]
-    return row["status"].replace("_", " ") + ("" if not row["weights_changed"] else f", {row['damage']:+.2f}")
+    return str(row["status"]).replace("_", " ") + ("" if not row["weights_changed"] else f", {row['damage']:+.2f}")
 
 
 def recalls(each: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ import potion
 from potion.batches import DatasetBatches, fetch
 from potion.embedded import Embedded, embedded_model
 from potion.search import search
+from potion.types import Look
 
 REPEATS = 7
 
@@ -60,8 +61,8 @@ def step_ratio(known: int) -> float:
     forget = potion.importances(model, [(inputs, labels)])
 
     @torch.no_grad()
-    def accuracy(of: nn.Module) -> float:
-        return (of(inputs).argmax(1) == labels).float().mean().item()
+    def look(at: nn.Module) -> Look:
+        return Look(float((at(inputs).argmax(1) == labels).float().mean()))
 
     steps = 20
 
@@ -69,13 +70,13 @@ def step_ratio(known: int) -> float:
         working = copy.deepcopy(model)
         settings = potion.PTN(rho=0.0, max_steps=steps)
         found = search(
-            working, retain, forget, lambda: accuracy(working), before=1.0, share=known / 10_000, settings=settings
+            working, retain, forget, lambda: look(working), before=Look(1.0), share=known / 10_000, settings=settings
         )
         assert len(found.trace) == steps
 
     def inference() -> None:
         for _ in range(steps):
-            accuracy(model)
+            look(model)
 
     return interleaved(walk, inference)
 

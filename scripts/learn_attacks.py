@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from potion.attacks import Attack, BadNet, Blend, MovingPatch, Sine
-from potion.data import ImageSet, PoisonedSet, View, draw_poison, load
+from potion.data import PoisonedSet, View, draw_poison, load
 from potion.files import write_json
 from potion.metrics import evaluate
 from potion.models import resnet9
@@ -33,8 +33,7 @@ RECIPE = Recipe(iterations=1500, batch_size=128, lr=0.05, channels_last=True)
 
 def main(out: Path, names: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    every, test = load("cifar10", "train"), load("cifar10", "test")
-    clean = ImageSet(every.images[:SAMPLES], every.labels[:SAMPLES], every.classes)
+    clean, test = load("cifar10", "train", limit=SAMPLES), load("cifar10", "test")
     for name in names:
         attack = ATTACKS[name]
         data = PoisonedSet(

@@ -65,7 +65,7 @@ def train_models(only: list[str]) -> None:
             model = new_model()
         indices = sorted(everything - set(left_out[name]))
         train(model, scenario.train_set(), scenario.recipe, indices=indices, seed=scenario.seed)
-        save_model(model, ASSETS / f"{name}.safetensors", metadata={"licence": "Apache-2.0"})
+        save_model(model, str(ASSETS / f"{name}.safetensors"), metadata={"licence": "Apache-2.0"})
         print(name)
 
 
