@@ -122,7 +122,7 @@ def run(
                 tally = _on_ray(runs, found, board, deadline, address=address, cpus=cpus, gpus=gpus, workers=workers)
             else:
                 tally = _here(runs, found, board, deadline, device=device, workers=workers)
-        except (OSError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError, ImportError) as error:
             fail(str(error))
         except KeyboardInterrupt:
             fail("stopped; nothing finished is lost: the same command goes on", 130)

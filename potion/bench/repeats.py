@@ -37,8 +37,7 @@ def repeats(title: str, runs: Sequence[Run], folder: Path) -> list[str]:
         f"## The same runs twice: {title}",
         "",
         f"`results/{FOLDER}` has a second result of {len(everything)} runs; {same} of their victims have the very same "
-        "scores. What is not the same is the random augmentation of the samples that importances are computed on. The "
-        "tables count the first results only.",
+        f"scores. `results/{FOLDER}/README.md` says what changed in between. The tables count the first results only.",
         "",
         f"| method | known | runs {''.join(f'| {what}, first | again | apart, mean (most) ' for what in MEASURES)}|",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",

@@ -76,6 +76,8 @@ class Results:
                     record = read_record(path)
                 except ResultError:
                     continue  # whose problem it is, its own suite says
+                if self.look(run):  # by another runner, just now
+                    break
                 if record["key"] == run.key:
                     self.write(run, record | {"suite": run.suite, "run": run.to_dict()})
                     break
