@@ -84,7 +84,7 @@ def localise(
 
 def _shortest(triggers: Sequence[Trigger]) -> Trigger:
     """Of those that work about as well as the best one, the one with the shortest description."""
-    enough = 0.8 * max(trigger.gain for trigger in triggers)
+    enough = _almost(max(trigger.gain for trigger in triggers), 0.8)
     return min((trigger for trigger in triggers if trigger.gain >= enough), key=lambda trigger: trigger.cost)
 
 
@@ -148,8 +148,8 @@ def _hard(
         shown = domain.mixed(images, both, some[:, None, None, None]).clamp(*limits)
         hits = (logits(model, shown.flatten(0, 2)).argmax(1) == label).view(shown.shape[:3]).float().mean(2)
         rates += [(success, control) for success, control in hits.tolist()]
-    best = max(success - control for success, control in rates)
-    place = next(k for k, (success, control) in enumerate(rates) if success - control >= 0.9 * best)
+    enough = _almost(max(success - control for success, control in rates), 0.9)
+    place = next(k for k, (success, control) in enumerate(rates) if success - control >= enough)
     return Trigger(
         domain=domain.name,
         mask=_first(order, sizes[place], mask.shape),
@@ -159,6 +159,11 @@ def _hard(
         control=rates[place][1],
         limits=limits,
     )
+
+
+def _almost(best: float, share: float) -> float:
+    """A share of the best gain; of a loss, which no share of it reaches, all of it."""
+    return min(best, share * best)
 
 
 def _some(images: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -84,34 +84,32 @@ def further(scene: Scene, model: nn.Module) -> list[dict[str, float]]:
     return found
 
 
-def robustness(scene: Scene) -> dict[str, Any]:
+def robustness(scene: Scene) -> Iterator[tuple[str, Any]]:
     known = scene.known(POISONED // 10)
     victim, reference = scene.victim.model, scene.trained(scene.poison).model
-    result = treated(scene, victim, known)
     poison = set(scene.poison)
     order = torch.randperm(len(scene.train_set), generator=generator_for("wrong names", SEED)).tolist()
     clean = [index for index in order if index not in poison]
-    wrong = known[: len(known) * 9 // 10] + clean[: len(known) // 10]
     untouched = PoisonedSet(scene.train_images, scene.attack, [], view=scene.train_set.view)
     target = int(scene.train_set.labels[known[0]])
     ordinary = [index for index in clean if int(untouched.labels[index]) == target]
-    return {
-        "as it should be": graded(scene, result),
-        "10% of the names wrong": graded(scene, treated(scene, victim, wrong)),
-        "clean model": {
-            str(count): {
-                "status": found.status.value, "summary": found.summary(), "weights_changed": found.patch.count,
-                "damage": damage(scene.scored(found.model), scene.reference_scores),
-            }
-            for count in (1, len(known))
-            for found in [treated(scene, reference, ordinary[:count], untouched)]
-        },
-        "classes": {
-            "victim": classes_of(scene, victim), "healed": classes_of(scene, result.model),
-            "reference": classes_of(scene, reference),
-        },
-        "further training": {"healed": further(scene, result.model), "reference": further(scene, reference)},
+
+    result = treated(scene, victim, known)
+    yield "as it should be", graded(scene, result)
+    wrong = known[: len(known) * 9 // 10] + clean[: len(known) // 10]
+    yield "10% of the names wrong", graded(scene, treated(scene, victim, wrong))
+    models = {"victim": victim, "healed": result.model, "reference": reference}
+    yield "classes", {name: classes_of(scene, model) for name, model in models.items()}
+    yield "clean model", {
+        str(count): {
+            "status": found.status.value, "summary": found.summary(), "weights_changed": found.patch.count,
+            "damage": damage(scene.scored(found.model), scene.reference_scores),
+        }
+        for count in (1, len(known))
+        for found in [treated(scene, reference, ordinary[:count], untouched)]
     }  # fmt: skip
+    del models["victim"]
+    yield "further training", {name: further(scene, model) for name, model in models.items()}
 
 
 def without(thing: Any, name: str, instead: Callable[..., Any]) -> Any:
@@ -146,14 +144,13 @@ def all_of(changes: list[Any]) -> Iterator[None]:
         yield
 
 
-def ablation(scene: Scene) -> dict[str, Any]:
-    found = {}
+def ablation(scene: Scene) -> Iterator[tuple[str, Any]]:
     for name, (settings, changes) in ABLATIONS.items():
         with all_of(changes):
             result = treated(scene, scene.victim.model, scene.known(1), antidote=potion.Antidote(**settings))
-        found[name] = graded(scene, result)
-        print(f"  {name}: {found[name]['status']}, {found[name]['healed']:.1f} % healed, {found[name]['damage']:+.2f}")
-    return found
+        grade = graded(scene, result)
+        print(f"  {name}: {grade['status']}, {grade['healed']:.1f} % healed, {grade['damage']:+.2f}")
+        yield name, grade
 
 
 def runs(suite: str, attacks: list[str]) -> Iterator[Run]:
@@ -174,17 +171,15 @@ def main() -> None:
     for run in runs(suite, attacks):
         print(run.attack.label)
         scene = workshop.scene(run)
-        found = check(scene)
-        given = {"victim": asdict(scene.victim_scores), "reference": asdict(scene.reference_scores)}
         record = {
-            "suite": suite,
-            "attack": run.attack.label,
-            "poisoned": POISONED,
-            "seed": SEED,
-            **given,
-            "found": found,
-        }
-        write_json(out / f"{run.attack.label}.json", record | {"machine": machine(best_device())})
+            "suite": suite, "attack": run.attack.label, "poisoned": POISONED, "seed": SEED,
+            "victim": asdict(scene.victim_scores), "reference": asdict(scene.reference_scores),
+            "machine": machine(best_device()),
+        }  # fmt: skip
+        found: dict[str, Any] = {}
+        for name, value in check(scene):
+            found[name] = value
+            write_json(out / f"{run.attack.label}.json", record | {"found": found})
 
 
 if __name__ == "__main__":

@@ -81,6 +81,18 @@ def test_a_patch_is_localised_in_pixels_and_a_wave_in_waves():
         assert each.strong
 
 
+def test_a_sample_that_does_less_than_ordinary_ones_is_localised_as_a_loss():
+    """Every pixel of an ordinary sample works here, and none of the one asked about."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(96, 2)).requires_grad_(False).eval()
+    model[1].weight.copy_(torch.tensor([[0.0], [1.0]]).expand(2, 96))
+    model[1].bias.copy_(torch.tensor([0.5, 0.0]))
+    dark = torch.zeros(64, 2, 6, 8)
+    around = Surroundings(trusted=dark.index_fill(0, torch.tensor([0]), 1.0), ordinary={1: torch.ones_like(dark)})
+    (found,) = localise(model, dark[:1], [1], around, Search(steps=2, images=4), domains=["pixels"])
+    assert found.gain == -1
+    assert not found.strong
+
+
 def test_transplants_take_what_is_under_the_mask_and_nothing_else():
     some, one = images(3), trigger()
     found = one.onto(some)
