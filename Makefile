@@ -17,8 +17,9 @@ $(READY): pyproject.toml constraints.txt
 demo: install
 	$(BIN)/potion demo
 
+# Two workers with a thread each: small networks gain little from a second thread.
 test: lint types docs browser
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: install
 	$(BIN)/ruff check .

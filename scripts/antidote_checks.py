@@ -2,18 +2,19 @@
 
     python scripts/antidote_checks.py robustness antidote-cifar10 [RESULTS] [ATTACK ...]
     python scripts/antidote_checks.py ablation antidote-cifar10 [RESULTS] [ATTACK ...]
+    python scripts/antidote_checks.py relapse antidote-cifar10 [RESULTS] [ATTACK ...]
 
 Victims with 500 poisoned samples, seed 2; RESULTS keeps the trained models of the suite, as ``potion bench run`` does.
 *robustness* (10 % of the poison known): a list with wrong names in it, a clean model, the recall of the attacker's class,
 what triggered images are taken for, and five more epochs on the contaminated data. *ablation* (one sample known): the
-antidote without one of its parts at a time. Writes results/antidote-robustness/ATTACK.json and
-results/antidote-ablation/ATTACK.json.
+antidote without one of its parts at a time. *relapse* (10 % known): five more epochs on what is left of the data once the
+known and the discovered poison is taken out. Writes results/antidote-WHAT/ATTACK.json.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -73,13 +74,14 @@ def classes_of(scene: Scene, model: nn.Module) -> dict[str, Any]:
     }
 
 
-def further(scene: Scene, model: nn.Module) -> list[dict[str, float]]:
+def further(scene: Scene, model: nn.Module, left_out: Collection[int] = ()) -> list[dict[str, float]]:
     """Scores after each of five epochs of going on with the contaminated data, at the rate at which training ended."""
-    student, steps = copied(model), len(scene.train_set) // scene.recipe.batch_size
+    rows = sorted(set(range(len(scene.train_set))).difference(left_out))
+    student, steps = copied(model), len(rows) // scene.recipe.batch_size
     recipe = replace(scene.recipe, iterations=steps, lr=0.2 * scene.recipe.lr, warm_up=0.0, decay=0.0)
     found = []
     for epoch in range(EPOCHS):
-        train(student, scene.train_set, recipe, seed=epoch, device=best_device(), progress=False)
+        train(student, scene.train_set, recipe, indices=rows, seed=epoch, device=best_device(), progress=False)
         found.append(asdict(scene.scored(student)))
     return found
 
@@ -110,6 +112,18 @@ def robustness(scene: Scene) -> Iterator[tuple[str, Any]]:
     }  # fmt: skip
     del models["victim"]
     yield "further training", {name: further(scene, model) for name, model in models.items()}
+
+
+def relapse(scene: Scene) -> Iterator[tuple[str, Any]]:
+    known, victim = scene.known(POISONED // 10), scene.victim.model
+    result = treated(scene, victim, known)
+    named = potion.discover(victim, result, scene.train_set, unaugmented=scene.train_set.plain(), device=best_device())
+    taken = {*known, *named.poison}
+    yield "taken out", {"poison": len(taken.intersection(scene.poison)), "clean": len(taken.difference(scene.poison))}
+    yield (
+        "further training",
+        {name: further(scene, result.model, some) for name, some in (("all", ()), ("rest", taken))},
+    )
 
 
 def without(thing: Any, name: str, instead: Callable[..., Any]) -> Any:
@@ -164,7 +178,7 @@ def runs(suite: str, attacks: list[str]) -> Iterator[Run]:
 
 def main() -> None:
     what, suite, results, *attacks = [*sys.argv[1:], *["results"] * (len(sys.argv) < 4)]
-    check = {"robustness": robustness, "ablation": ablation}[what]
+    check = {"robustness": robustness, "ablation": ablation, "relapse": relapse}[what]
     workshop = Workshop(Path(results) / ".work/models")
     out = ROOT / f"results/antidote-{what}"
     out.mkdir(parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ python scripts/antidote_docs.py [--check]
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import fmean
 from typing import Any
 
@@ -18,7 +18,7 @@ from potion.trigger import STRONG
 SUITES = {"antidote-cifar10": "pasted after augmentation", "antidote-cifar10-baked": "part of the stored image"}
 TRIGGERS = {
     "badnet": "BadNet", "moving": "moving patch", "sine": "sine, 0.025 a pixel", "sine-fast": "sine, 5.6 an image",
-    "blend": "blend",
+    "blend": "blend", "warp": "warp",
 }  # fmt: skip
 
 
@@ -123,6 +123,49 @@ def discovery(rows: list[dict[str, Any]]) -> str:
     return f"{fmean(each['precision'] for each in found):.2f}, {fmean(each['recall'] for each in found):.2f}"
 
 
+def unseen() -> str:
+    """The attack that nothing was tuned on: the antidote beside XLF + PTN."""
+    ours, theirs = records("unseen-cifar10", "antidote"), records("unseen-cifar10", "xlf")
+    lines = [
+        "| poisoned | known | runs | obeys | antidote: healed, % | damage | discovered: precision, recall "
+        "| XLF + PTN: healed, % | damage |",
+        "|---:|---:|---:|---|---:|---:|---|---:|---:|",
+    ]
+    beside = dict(cells(theirs))
+    for cell, rows in cells(ours):
+        before = fmean(row["victim"]["attack_success_rate"] for row in rows)
+        lines.append(
+            f"| {cell[1]} | {cell[2]} | {len(rows)} | {before:.1f}, {mean(rows, 'attack_success_rate'):.1f} "
+            f"| {spread(rows, 'healed')}{unhealed(rows)} | {spread(rows, 'damage', 2)} | {discovery(rows)} "
+            f"| {spread(beside[cell], 'healed')} | {spread(beside[cell], 'damage', 2)} |"
+        )
+    return "\n".join(lines) + "\n" if ours else ""
+
+
+def guards() -> str:
+    """XLF + PTN with and without a look at trusted samples, over the runs that exist of every form."""
+    forms = {"xlf": "the paper's rule", "xlf_guarded": "`guard=2`", "xlf_trusted": '`stop="trusted"`'}
+    found = {form: {place(record): record for record in records("guard-cifar10", form)} for form in forms}
+    common = sorted(set.intersection(*(set(each) for each in found.values())))
+    lines = [
+        "| XLF + PTN | known | runs | healed, % | damage | lost more than 2 points |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for form, title in forms.items():
+        for shown, wanted in {"one": True, "10 % and 50 %": False}.items():
+            rows = [found[form][each] for each in common if (each[2] == 1) is wanted]
+            lost = sum(row["damage"] < -2 for row in rows)
+            lines.append(
+                f"| {title} | {shown} | {len(rows)} | {spread(rows, 'healed')} | {spread(rows, 'damage', 2)} | {lost} |"
+            )
+    return "\n".join(lines) + "\n" if common else ""
+
+
+def place(record: dict[str, Any]) -> tuple[str, int, int, int]:
+    scenario = record["scenario"]
+    return scenario["attack"], scenario["poisoned"], record["known"], scenario["seed"]
+
+
 def alarms() -> str:
     """How often a list of names convinces, and how often it would if others that fall were enough."""
     path = ROOT / "results/false-alarms/fashion-mnist.json"
@@ -199,7 +242,7 @@ def robustness() -> str:
         return ""
     found.sort(key=lambda each: list(TRIGGERS).index(each["attack"]))
     lines = ["| | " + " | ".join(TRIGGERS[each["attack"]] for each in found) + " |", "|---|" + "---:|" * len(found)]
-    for title, value in (
+    rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
         ("healed, damage", lambda each: graded(each["found"]["as it should be"])),
         ("10 % of the names wrong", lambda each: graded(each["found"]["10% of the names wrong"])),
         ("clean model, one name", lambda each: left_alone(each["found"]["clean model"], 0)),
@@ -208,9 +251,28 @@ def robustness() -> str:
         ("triggered images in the wrong class most often given: healed, retrained", astray),
         ("attack success after 1 and 5 more epochs: healed", lambda each: returning(each, "healed")),
         ("attack success after 1 and 5 more epochs: retrained", lambda each: returning(each, "reference")),
-    ):
+        *relapses(),
+    ]
+    for title, value in rows:
         lines.append(f"| {title} | " + " | ".join(value(each) for each in found) + " |")
     return "\n".join(lines) + "\n"
+
+
+def relapses() -> Iterator[tuple[str, Callable[[dict[str, Any]], str]]]:
+    """The same epochs on what is left of the data once the known and the discovered poison is out of them."""
+    folder = ROOT / "results/antidote-relapse"
+    if not folder.is_dir():
+        return
+
+    def found(each: dict[str, Any]) -> dict[str, Any]:
+        return json.loads((folder / f"{each['attack']}.json").read_text())  # type: ignore[no-any-return]
+
+    def left(each: dict[str, Any]) -> str:
+        taken = found(each)["found"]["taken out"]
+        return f"{each['poisoned'] - taken['poison']}, {taken['clean']}"
+
+    yield "poison left in the data, clean samples lost, without what `discover` named", left
+    yield "attack success after 1 and 5 more epochs without it: healed", lambda each: returning(found(each), "rest")
 
 
 def graded(row: dict[str, Any]) -> str:
@@ -247,6 +309,8 @@ if __name__ == "__main__":
         "antidote_docs.py",
         {
             "campaign": campaign(),
+            "unseen": unseen(),
+            "guards": guards(),
             "alarms": alarms(),
             "missed": missed(),
             "ablation": ablation(),

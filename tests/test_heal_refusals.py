@@ -256,6 +256,15 @@ def test_a_full_disk_is_told_from_what_torch_says_about_it(heal, healed, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+@pytest.fixture
+def heard():
+    """Ctrl-C is heard, also where the tests themselves run in the background, which is deaf to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard")
 def test_ctrl_c_does_not_come_between_the_files(tmp_path, monkeypatch):
     """All of them are moved in, and only then it is heard."""
     moved = Path.replace
@@ -293,6 +302,7 @@ def make():
 """
 
 
+@pytest.mark.usefixtures("heard")
 def test_ctrl_c_leaves_nothing(case_on_disk, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     (tmp_path / "owners_code.py").write_text((case_on_disk / "owners_code.py").read_text())
