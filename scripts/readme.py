@@ -9,7 +9,9 @@ With --check nothing is written; the exit code says whether the README is up to 
 from __future__ import annotations
 
 import json
+from statistics import fmean
 
+from antidote_docs import SUITES, TRIGGERS, records
 from between_markers import ROOT, put
 
 from potion.bench.tables import Average, make, suite_table
@@ -44,6 +46,28 @@ def headline() -> str:
     return "\n".join(lines) + "\n"
 
 
+def any_trigger() -> str:
+    """What the antidote makes of each trigger, pasted and baked in: mean over sizes and seeds, worst in brackets."""
+    found = [record for suite in (*SUITES, "unseen-cifar10") for record in records(suite, "antidote")]
+    lines = [
+        "| trigger | obeyed before | from one sample: healed | damage | from 10 %: healed | damage | not found |",
+        "|---|---:|---:|---:|---:|---:|---|",
+    ]
+    for trigger, name in TRIGGERS.items():
+        mine = [record for record in found if record["scenario"]["attack"] == trigger]
+        one = [record for record in mine if record["known"] == 1]
+        tenth = [record for record in mine if record["known"] * 10 == record["scenario"]["poisoned"]]
+        cells = [f"{fmean(record['victim']['attack_success_rate'] for record in mine):.0f} %"]
+        for some in (one, tenth):
+            for key, digits in (("healed", 1), ("damage", 2)):
+                values = [record[key] for record in some]
+                cells.append(f"{fmean(values):.{digits}f} ({min(values):.{digits}f})")
+        missed = [sum(record["status"] == "not_found" for record in some) for some in (one, tenth)]
+        cells.append(f"{missed[0]} of {len(one)}, {missed[1]} of {len(tenth)}")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def averaged(average: Average) -> str:
     if average.mean is None:
         return "-"
@@ -58,4 +82,4 @@ def spread(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    put("README.md", "readme.py", {"demo table": table(), "headline": headline()})
+    put("README.md", "readme.py", {"demo table": table(), "headline": headline(), "any trigger": any_trigger()})
