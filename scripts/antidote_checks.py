@@ -120,10 +120,7 @@ def relapse(scene: Scene) -> Iterator[tuple[str, Any]]:
     named = potion.discover(victim, result, scene.train_set, unaugmented=scene.train_set.plain(), device=best_device())
     taken = {*known, *named.poison}
     yield "taken out", {"poison": len(taken.intersection(scene.poison)), "clean": len(taken.difference(scene.poison))}
-    yield (
-        "further training",
-        {name: further(scene, result.model, some) for name, some in (("all", ()), ("rest", taken))},
-    )
+    yield "further training", {"rest": further(scene, result.model, taken)}
 
 
 def without(thing: Any, name: str, instead: Callable[..., Any]) -> Any:

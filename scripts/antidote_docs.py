@@ -10,21 +10,11 @@ from collections.abc import Callable, Iterator
 from statistics import fmean
 from typing import Any
 
+from antidote_results import SUITES, TRIGGERS, cells, mean, mean_and_worst, place, records
 from between_markers import ROOT, put
 
 from potion.evidence import APART, TOGETHER
 from potion.trigger import STRONG
-
-SUITES = {"antidote-cifar10": "pasted after augmentation", "antidote-cifar10-baked": "part of the stored image"}
-TRIGGERS = {
-    "badnet": "BadNet", "moving": "moving patch", "sine": "sine, 0.025 a pixel", "sine-fast": "sine, 5.6 an image",
-    "blend": "blend", "warp": "warp",
-}  # fmt: skip
-
-
-def records(suite: str, method: str) -> list[dict[str, Any]]:
-    paths = sorted((ROOT / "results" / suite).glob(f"*/{method}-s*.json"))
-    return [json.loads(path.read_text()) for path in paths]
 
 
 def campaign() -> str:
@@ -48,19 +38,11 @@ def campaign() -> str:
             )
             lines.append(
                 f"| {TRIGGERS[cell[0]]} | {cell[1]} | {cell[2]} | {before:.1f}, {after:.1f} "
-                f"| {spread(rows, 'healed')}{unhealed(rows)} | {spread(rows, 'damage', 2)} | {discovery(rows)} |"
+                f"| {mean_and_worst(rows, 'healed')}{unhealed(rows)} | {mean_and_worst(rows, 'damage', 2)} "
+                f"| {discovery(rows)} |"
             )
         lines += ["", totals(found), ""]
     return "\n".join(lines)
-
-
-def cells(found: list[dict[str, Any]]) -> Iterator[tuple[tuple[str, int, int], list[dict[str, Any]]]]:
-    def cell(record: dict[str, Any]) -> tuple[str, int, int]:
-        return record["scenario"]["attack"], record["scenario"]["poisoned"], record["known"]
-
-    order = list(TRIGGERS)
-    for each in sorted({cell(record) for record in found}, key=lambda each: (order.index(each[0]), *each[1:])):
-        yield each, [record for record in found if cell(record) == each]
 
 
 def totals(found: list[dict[str, Any]]) -> str:
@@ -101,15 +83,6 @@ def told(name: str, seed: str, found: list[dict[str, Any]]) -> str:
     )
 
 
-def mean(rows: list[dict[str, Any]], key: str) -> float:
-    return fmean(row[key] for row in rows)
-
-
-def spread(rows: list[dict[str, Any]], key: str, digits: int = 1) -> str:
-    worst = min(row[key] for row in rows)
-    return f"{mean(rows, key):.{digits}f} ({worst:.{digits}f})"
-
-
 def unhealed(rows: list[dict[str, Any]]) -> str:
     """How many runs ended otherwise, and how."""
     ends = sorted(row["status"].replace("_", " ") for row in rows if row["status"] != "healed")
@@ -136,8 +109,8 @@ def unseen() -> str:
         before = fmean(row["victim"]["attack_success_rate"] for row in rows)
         lines.append(
             f"| {cell[1]} | {cell[2]} | {len(rows)} | {before:.1f}, {mean(rows, 'attack_success_rate'):.1f} "
-            f"| {spread(rows, 'healed')}{unhealed(rows)} | {spread(rows, 'damage', 2)} | {discovery(rows)} "
-            f"| {spread(beside[cell], 'healed')} | {spread(beside[cell], 'damage', 2)} |"
+            f"| {mean_and_worst(rows, 'healed')}{unhealed(rows)} | {mean_and_worst(rows, 'damage', 2)} | {discovery(rows)} "
+            f"| {mean_and_worst(beside[cell], 'healed')} | {mean_and_worst(beside[cell], 'damage', 2)} |"
         )
     return "\n".join(lines) + "\n" if ours else ""
 
@@ -147,7 +120,10 @@ def guards() -> str:
     forms = {"xlf": "the paper's rule", "xlf_guarded": "`guard=2`", "xlf_trusted": '`stop="trusted"`'}
     found = {form: {place(record): record for record in records("guard-cifar10", form)} for form in forms}
     common = sorted(set.intersection(*(set(each) for each in found.values())))
+    seeds = sorted({seed for *_, seed in common})
     lines = [
+        f"Seeds that have all three so far: {', '.join(map(str, seeds))}.",
+        "",
         "| XLF + PTN | known | runs | healed, % | damage | lost more than 2 points |",
         "|---|---|---:|---:|---:|---:|",
     ]
@@ -156,14 +132,10 @@ def guards() -> str:
             rows = [found[form][each] for each in common if (each[2] == 1) is wanted]
             lost = sum(row["damage"] < -2 for row in rows)
             lines.append(
-                f"| {title} | {shown} | {len(rows)} | {spread(rows, 'healed')} | {spread(rows, 'damage', 2)} | {lost} |"
+                f"| {title} | {shown} | {len(rows)} | {mean_and_worst(rows, 'healed')} "
+                f"| {mean_and_worst(rows, 'damage', 2)} | {lost} |"
             )
     return "\n".join(lines) + "\n" if common else ""
-
-
-def place(record: dict[str, Any]) -> tuple[str, int, int, int]:
-    scenario = record["scenario"]
-    return scenario["attack"], scenario["poisoned"], record["known"], scenario["seed"]
 
 
 def alarms() -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from statistics import fmean
 
-from antidote_docs import SUITES, TRIGGERS, records
+from antidote_results import SUITES, TRIGGERS, mean_and_worst, records
 from between_markers import ROOT, put
 
 from potion.bench.tables import Average, make, suite_table
@@ -59,9 +59,7 @@ def any_trigger() -> str:
         tenth = [record for record in mine if record["known"] * 10 == record["scenario"]["poisoned"]]
         cells = [f"{fmean(record['victim']['attack_success_rate'] for record in mine):.0f} %"]
         for some in (one, tenth):
-            for key, digits in (("healed", 1), ("damage", 2)):
-                values = [record[key] for record in some]
-                cells.append(f"{fmean(values):.{digits}f} ({min(values):.{digits}f})")
+            cells += [mean_and_worst(some, "healed"), mean_and_worst(some, "damage", 2)]
         missed = [sum(record["status"] == "not_found" for record in some) for some in (one, tenth)]
         cells.append(f"{missed[0]} of {len(one)}, {missed[1]} of {len(tenth)}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")

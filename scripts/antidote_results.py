@@ -1,0 +1,43 @@
+"""The antidote's result files, and what is said of several of them in a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from statistics import fmean
+from typing import Any
+
+from between_markers import ROOT
+
+SUITES = {"antidote-cifar10": "pasted after augmentation", "antidote-cifar10-baked": "part of the stored image"}
+TRIGGERS = {
+    "badnet": "BadNet", "moving": "moving patch", "sine": "sine, 0.025 a pixel", "sine-fast": "sine, 5.6 an image",
+    "blend": "blend", "warp": "warp",
+}  # fmt: skip
+
+
+def records(suite: str, method: str) -> list[dict[str, Any]]:
+    paths = sorted((ROOT / "results" / suite).glob(f"*/{method}-s*.json"))
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def place(record: dict[str, Any]) -> tuple[str, int, int, int]:
+    """Attack, poisoned, known, seed."""
+    scenario = record["scenario"]
+    return scenario["attack"], scenario["poisoned"], record["known"], scenario["seed"]
+
+
+def cells(found: list[dict[str, Any]]) -> Iterator[tuple[tuple[str, int, int], list[dict[str, Any]]]]:
+    """Attack, poisoned and known, each with the runs of all seeds."""
+    order = list(TRIGGERS)
+    for each in sorted({place(record)[:3] for record in found}, key=lambda each: (order.index(each[0]), *each[1:])):
+        yield each, [record for record in found if place(record)[:3] == each]
+
+
+def mean(rows: list[dict[str, Any]], key: str) -> float:
+    return fmean(row[key] for row in rows)
+
+
+def mean_and_worst(rows: list[dict[str, Any]], key: str, digits: int = 1) -> str:
+    worst = min(row[key] for row in rows)
+    return f"{mean(rows, key):.{digits}f} ({worst:.{digits}f})"
