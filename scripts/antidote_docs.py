@@ -93,22 +93,35 @@ def discovery(rows: list[dict[str, Any]]) -> str:
     found = [row["discovery"] for row in rows if row.get("discovery") and row["discovery"]["precision"] is not None]
     if not found:
         return "-"
+    if found[0]["recall"] is None:
+        return f"none left, {fmean(each['named'] for each in found):.0f} named"
     return f"{fmean(each['precision'] for each in found):.2f}, {fmean(each['recall'] for each in found):.2f}"
 
 
 def unseen() -> str:
-    """The attack that nothing was tuned on: the antidote beside XLF + PTN."""
-    ours, theirs = records("unseen-cifar10", "antidote"), records("unseen-cifar10", "xlf")
+    """The attack that nothing was tuned on."""
+    return beside_xlf(["unseen-cifar10"])
+
+
+def transformer() -> str:
+    """DeiT-tiny on Imagenette."""
+    return beside_xlf([f"vit-imagenette-{attack}" for attack in ("badnet", "moving", "sine")])
+
+
+def beside_xlf(suites: list[str]) -> str:
+    """The antidote's cells of some suites, each with XLF + PTN beside it."""
+    ours, theirs = ([record for suite in suites for record in records(suite, each)] for each in ("antidote", "xlf"))
     lines = [
-        "| poisoned | known | runs | obeys | antidote: healed, % | damage | discovered: precision, recall "
+        "| trigger | poisoned | known | runs | obeys | antidote: healed, % | damage | discovered: precision, recall "
         "| XLF + PTN: healed, % | damage |",
-        "|---:|---:|---:|---|---:|---:|---|---:|---:|",
+        "|---|---:|---:|---:|---|---:|---:|---|---:|---:|",
     ]
     beside = dict(cells(theirs))
     for cell, rows in cells(ours):
         before = fmean(row["victim"]["attack_success_rate"] for row in rows)
         lines.append(
-            f"| {cell[1]} | {cell[2]} | {len(rows)} | {before:.1f}, {mean(rows, 'attack_success_rate'):.1f} "
+            f"| {TRIGGERS[cell[0]]} | {cell[1]} | {cell[2]} | {len(rows)} "
+            f"| {before:.1f}, {mean(rows, 'attack_success_rate'):.1f} "
             f"| {mean_and_worst(rows, 'healed')}{unhealed(rows)} | {mean_and_worst(rows, 'damage', 2)} | {discovery(rows)} "
             f"| {mean_and_worst(beside[cell], 'healed')} | {mean_and_worst(beside[cell], 'damage', 2)} |"
         )
@@ -282,6 +295,7 @@ if __name__ == "__main__":
         {
             "campaign": campaign(),
             "unseen": unseen(),
+            "transformer": transformer(),
             "guards": guards(),
             "alarms": alarms(),
             "missed": missed(),

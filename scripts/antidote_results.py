@@ -39,5 +39,6 @@ def mean(rows: list[dict[str, Any]], key: str) -> float:
 
 
 def mean_and_worst(rows: list[dict[str, Any]], key: str, digits: int = 1) -> str:
-    worst = min(row[key] for row in rows)
-    return f"{mean(rows, key):.{digits}f} ({worst:.{digits}f})"
+    """The mean, and the worst in brackets where there are several."""
+    worst = f" ({min(row[key] for row in rows):.{digits}f})" if len(rows) > 1 else ""
+    return f"{mean(rows, key):.{digits}f}{worst}"
