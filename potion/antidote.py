@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from potion.evidence import weighed
-from potion.outliers import better_half
 from potion.runtime import Clock
 from potion.treatment import Treatment
 from potion.trigger import Trigger
@@ -66,20 +65,22 @@ def treat(
                         f"they are like others with their label; {evidence.told()}"
                     )
             placed, guesses, poison = ward.verdict(filtered)
-            corrected = ward.corrections(poison, guesses) | ward.truth(filtered)
+            if number == 0:
+                carriers = ward.carriers(poison)
+            corrected = ward.corrections(poison & carriers.may, guesses) | ward.truth(filtered)
             patterns = ward.patterns(corrected)
             if number == 0 and len(ward.known) < settings.more:
-                lowest = [index for index in ward.by(placed) if index in corrected]
                 domains = {trigger.domain for trigger in triggers if trigger.strong}
-                triggers = triggers + ward.localised(lowest, settings.more, domains=domains)
+                others = ward.suspicious(placed, carriers, corrected)
+                triggers = triggers + ward.localised(others, settings.more, domains=domains)
         doses = _doses(_useful(triggers), patterns)
     with clock("immunising"):
-        admitted = ward.named(better_half(placed, ward.claims(ward.quarantined)))
+        admitted = ward.better(placed, carriers)
         for number in range(settings.rounds):
             healed = ward.taught([*ward.trusted, *admitted], corrected, doses, settings.epochs, f"round {number}")
             _, guesses, poison = ward.verdict(healed)
-            corrected = ward.corrections(poison, guesses) | ward.truth(healed)
-            admitted = ward.named(guesses == ward.claims(ward.quarantined))
+            corrected = ward.corrections(poison & carriers.may, guesses) | ward.truth(healed)
+            admitted = ward.named((guesses == ward.claims(ward.quarantined)) & ~carriers.carries)
     with clock("judging"):
         aside = set(known)
         treatment = Treatment(

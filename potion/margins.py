@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from potion.batches import DatasetBatches
 from potion.forward import logits, placement
 
-__all__ = ["margins"]
+__all__ = ["lead", "margins"]
 
 
 @torch.no_grad()
@@ -21,8 +21,12 @@ def margins(model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], bat
     found, guesses = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.long)]
     for inputs, labels in DatasetBatches(dataset, indices, batch_size, device=placement(model)[0]):
         outputs = logits(model, inputs).cpu().double()
-        own = labels.cpu()[:, None]
-        others = outputs.scatter(1, own, -torch.inf).max(1).values
-        found.append(outputs.gather(1, own)[:, 0] - others)
+        found.append(lead(outputs, labels.cpu()))
         guesses.append(outputs.argmax(1))
     return torch.cat(found), torch.cat(guesses)
+
+
+def lead(outputs: Tensor, labels: Tensor) -> Tensor:
+    """The logit of each row's label minus the largest other one."""
+    own = labels[:, None]
+    return outputs.gather(1, own)[:, 0] - outputs.scatter(1, own, -torch.inf).max(1).values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Final
 
 import torch
@@ -11,11 +12,12 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from potion.batches import fetch
+from potion.carriers import MIXED, Carriers, steadiness
 from potion.forward import logits
 from potion.localise import Search, Surroundings, localise
 from potion.margins import margins
 from potion.medicine import Medicine, taught
-from potion.outliers import out_of_place
+from potion.outliers import better_half, out_of_place
 from potion.pattern import pattern
 from potion.runtime import generator_for, seed_for
 from potion.trigger import SOUGHT, Trigger
@@ -43,7 +45,8 @@ class Antidote:
     ``transplants`` is the share of images that get the trigger, ``corrected`` the least share of samples that are poison
     with its true label; ``held_out`` is the part of the trusted samples which are kept for judging. The trigger is sought
     in up to ``sources`` known samples, and in ``more`` of the others where fewer are known; masks are tried on ``pool``
-    images.
+    images. With ``carriers`` mixtures of images have a say in who is poison (:mod:`potion.carriers`): new, and off until
+    that has been tried as widely as the rest.
     """
 
     sources: int = 16
@@ -57,6 +60,7 @@ class Antidote:
     epochs: float = 4.0
     rounds: int = 2
     lr: float = 0.01
+    carriers: bool = False
     search: Search = field(default_factory=Search)
 
     def __post_init__(self) -> None:
@@ -233,6 +237,38 @@ class Ward:
         placed, guesses = self.margins(model, self.quarantined)
         own = self.claims(self.quarantined)
         return placed, guesses, out_of_place(placed, own) & self.obeying & (guesses != own)
+
+    def carriers(self, poison: Tensor) -> Carriers:
+        """Who of the quarantined samples carries a trigger, as the patient sees them mixed with trusted images.
+
+        ``poison`` are those that a first lesson has put out of place; with the known ones they tell whether mixtures do.
+        """
+        if not self.settings.carriers:
+            return Carriers.nobody(torch.zeros(len(self.quarantined), dtype=torch.float64))
+        indices = [*self.quarantined, *self.known]
+        steady = steadiness(self.victim, self.plain_set, indices, self._pool[:MIXED], self.batch_size)
+        sure = torch.cat([poison, torch.ones(len(self.known), dtype=torch.bool)])
+        found = Carriers.among(steady, self.claims(indices), sure)
+        count = len(self.quarantined)
+        return Carriers(steady=steady[:count], carries=found.carries[:count], may=found.may[:count])
+
+    def suspicious(self, placed: Tensor, carriers: Carriers, corrected: Collection[int]) -> list[int]:
+        """Where to look for more of the trigger: by turns in the corrected, lowest first, and in carriers, steadiest first.
+
+        The corrected are those that one shape and place of the trigger has led to; carriers may have any.
+        """
+        carrying = set(self.named(carriers.carries))
+        lowest = [index for index in self.by(placed) if index in corrected]
+        steadiest = [index for index in self.by(-carriers.steady) if index in carrying]
+        by_turns = [index for pair in zip_longest(lowest, steadiest) for index in pair if index is not None]
+        return list(dict.fromkeys(by_turns))
+
+    def better(self, placed: Tensor, carriers: Carriers) -> list[int]:
+        """The better half of the quarantined samples, which is clean; without carriers."""
+        rest = ~carriers.carries
+        flags = torch.zeros(len(placed), dtype=torch.bool)
+        flags[rest] = better_half(placed[rest], self.claims(self.quarantined)[rest])
+        return self.named(flags)
 
     def examples(self, count: int) -> Tensor:
         """A few trusted images."""

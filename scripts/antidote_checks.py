@@ -25,7 +25,6 @@ import torch
 from torch import nn
 
 import potion
-import potion.antidote
 from potion.bench.plan import Run, plan
 from potion.bench.scene import Scene
 from potion.bench.suite import load_suite
@@ -140,7 +139,7 @@ ABLATIONS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "nobody quarantined": (
         {},
         [
-            without(potion.antidote, "better_half", lambda values, _: torch.ones_like(values, dtype=torch.bool)),
+            without(Ward, "better", lambda ward, *_: list(ward.quarantined)),
             without(Ward, "corrections", lambda *_: {}),
         ],
     ),

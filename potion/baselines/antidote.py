@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from potion.baselines.problem import Problem, Repair
 from potion.discover import discover
 from potion.heal import heal
 from potion.types import Status
 
-__all__ = ["antidote"]
+__all__ = ["antidote", "antidote_carriers"]
 
 
 def antidote(problem: Problem) -> Repair:
@@ -40,3 +42,9 @@ def antidote(problem: Problem) -> Repair:
         )
         notes["discovered"] = suspects.poison
     return Repair(model=result.model.to(problem.device), result=result, notes=notes)
+
+
+def antidote_carriers(problem: Problem) -> Repair:
+    """The antidote with carriers (:mod:`potion.carriers`), and twice as many others to seek the trigger in."""
+    settings = replace(problem.antidote, carriers=True, more=2 * problem.antidote.more)
+    return antidote(replace(problem, antidote=settings))

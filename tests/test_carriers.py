@@ -1,0 +1,110 @@
+"""Mixtures with other images tell who carries a trigger."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Subset, TensorDataset
+
+from potion.batches import labels_of
+from potion.carriers import LOST, Carriers, steadiness
+from potion.embedded import embedded_model
+from potion.ward import Antidote, Ward
+
+CPU = torch.device("cpu")
+
+
+def test_steadiness_is_the_margin_that_all_but_a_tenth_of_the_mixtures_reach():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4)).eval()
+    images, labels, others = torch.rand(7, 3, 2, 2), torch.tensor([0, 1, 2, 3, 0, 1, 2]), torch.rand(5, 3, 2, 2)
+    found = steadiness(model, TensorDataset(images, labels), [6, 0, 3], others, batch_size=2)
+    for row, index in enumerate([6, 0, 3]):
+        margins = []
+        for other in others:
+            scores = model(((images[index] + other) / 2)[None])[0].double().tolist()
+            own = scores.pop(int(labels[index]))
+            margins.append(own - max(scores))
+        low, high = sorted(margins)[:2]
+        assert float(found[row]) == pytest.approx(low + LOST * 4 * (high - low), abs=1e-5)  # the quantile of five
+
+
+def samples():
+    """Two labels: clean samples about -5, and 60 carriers of label 1 about +5."""
+    generator = torch.Generator().manual_seed(0)
+    steady = torch.randn(1060, generator=generator, dtype=torch.float64) - 5
+    steady[1000:] += 10
+    return steady, torch.tensor([0, 1] * 500 + [1] * 60)
+
+
+def test_carriers_are_steadier_than_clean_samples_of_their_label_if_some_of_the_poison_is():
+    steady, labels = samples()
+    poison = torch.zeros(1060, dtype=torch.bool)
+    poison[[0, 2, 4, 6, 8, 1001, 1011, 1021, 1031]] = True
+    found = Carriers.among(steady, labels, poison)
+    assert found.carries[1000:].all()
+    assert int(found.carries[:1000].sum()) <= 15
+    assert found.may[labels == 0].all(), "what is taken for poison with label 0 does not carry: nothing is said of it"
+    assert not found.carries[labels == 0].any()
+    assert 200 <= int(found.may[labels == 1].sum()) - 60 <= 300, "half of the clean ones lie below their middle"
+    assert found.may[found.carries].all()
+
+
+def test_where_poison_is_not_steadier_than_the_rest_nobody_carries_and_all_may():
+    steady, labels = samples()
+    hard = torch.zeros(1060, dtype=torch.bool)
+    hard[steady[:1000].argsort()[:50]] = True  # hard clean samples that a lesson has put out of place
+    for poison in (hard, torch.zeros(1060, dtype=torch.bool), torch.ones(1060, dtype=torch.bool)):
+        found = Carriers.among(steady, labels, poison)
+        assert not found.carries.any()
+        assert found.may.all()
+
+
+def ward_of(model, data, plain, known, **more):
+    settings = Antidote(carriers=True, **more)
+    return Ward(model.eval().requires_grad_(False), data, plain, labels_of(data), known, settings, CPU, 512, 0, False)
+
+
+def test_the_poisoned_model_alone_tells_who_carries(embedded):
+    rows = embedded.poison()[:40]
+    rows += [row for row in range(len(embedded.train)) if row not in set(embedded.poison())][:1960]
+    data, poison = Subset(embedded.train_set().plain(), rows), set(range(40))
+    ward = ward_of(embedded_model("victim"), data, data, known=[0])
+    some = torch.tensor([index in range(1, 9) for index in ward.quarantined])
+    found = ward.carriers(some)
+    carriers = ward.named(found.carries)
+    assert len(poison.intersection(carriers)) >= 0.95 * (len(poison) - 1)
+    assert len(poison.intersection(carriers)) >= 0.95 * len(carriers)
+    rest = [index for index in ward.quarantined if index not in set(carriers)]
+    placed = torch.arange(len(ward.quarantined), dtype=torch.float64)
+    sources = ward.suspicious(placed, found, {rest[7], rest[3]})
+    steady = dict(zip(ward.quarantined, found.steady.tolist(), strict=True))
+    first, second, *others = sorted(carriers, key=lambda index: -steady[index])
+    assert sources == [rest[3], first, rest[7], second, *others]
+    placed, _, _ = ward.verdict(ward.victim)
+    assert not set(ward.better(placed, found)).intersection(carriers)
+    assert ward.better(placed, found)
+
+
+def test_ordinary_samples_of_a_clean_model_find_no_carriers(embedded):
+    data = Subset(embedded.train, range(2000))
+    ordinary = torch.nonzero(labels_of(data) == 3).flatten().tolist()
+    ward = ward_of(embedded_model("retrain_clean"), data, data, ordinary[:5])
+    placed, _, _ = ward.verdict(ward.victim)
+    found = ward.carriers(placed <= placed.sort().values[20])
+    assert not found.carries.any()
+    assert found.may.all()
+    rows = torch.arange(len(ward.quarantined), dtype=torch.float64)
+    assert ward.suspicious(rows, found, {ward.quarantined[4], ward.quarantined[2]}) == [
+        ward.quarantined[place] for place in (2, 4)
+    ]
+
+
+def test_without_the_setting_nothing_is_said(embedded):
+    data = Subset(embedded.train, range(500))
+    ward = ward_of(embedded_model("retrain_clean"), data, data, [0, 1])
+    ward.settings = Antidote()
+    found = ward.carriers(torch.ones(len(ward.quarantined), dtype=torch.bool))
+    assert found.may.all()
+    assert not found.carries.any()
