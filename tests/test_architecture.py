@@ -22,6 +22,7 @@ ORDER = [
         "localise",
         "pattern",
         "margins",
+        "carriers",
         "medicine",
         "ward",
         "evidence",
