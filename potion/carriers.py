@@ -1,9 +1,9 @@
-r"""Who carries a trigger: a sample whose label wins whatever other image it is mixed with.
+"""Who carries a trigger: a sample whose label wins whatever other image it is mixed with.
 
 A trigger works on any image, so it works on the even mixture of a poisoned image with another one as well; what an ordinary
 image shows is lost in some of its mixtures. That is STRIP (Gao et al., 2019), which watches the inputs of a running model.
-Here it tells poison in a training set from the hard clean samples of its label, by the poisoned model alone: whatever shape
-and place the trigger has in each of them, and before anything is known of it.
+Here it tells poison in a training set from the hard clean samples of its label, whatever shape and place the trigger has in
+each of them; poison that is already known tells whether it does.
 """
 
 from __future__ import annotations

@@ -7,9 +7,12 @@ import torch
 from torch import nn
 from torch.utils.data import Subset, TensorDataset
 
+import potion
 from potion.batches import labels_of
 from potion.carriers import LOST, Carriers, steadiness
 from potion.embedded import embedded_model
+from potion.localise import Search
+from potion.metrics import damage, evaluate
 from potion.ward import Antidote, Ward
 
 CPU = torch.device("cpu")
@@ -66,9 +69,14 @@ def ward_of(model, data, plain, known, **more):
     return Ward(model.eval().requires_grad_(False), data, plain, labels_of(data), known, settings, CPU, 512, 0, False)
 
 
-def test_the_poisoned_model_alone_tells_who_carries(embedded):
-    rows = embedded.poison()[:40]
-    rows += [row for row in range(len(embedded.train)) if row not in set(embedded.poison())][:1960]
+@pytest.fixture(scope="module")
+def rows(embedded):
+    """A part of the embedded training set: 40 of the poisoned samples first, then clean ones."""
+    poison = embedded.poison()
+    return poison[:40] + [row for row in range(len(embedded.train)) if row not in set(poison)][:1960]
+
+
+def test_the_poisoned_model_alone_tells_who_carries(embedded, rows):
     data, poison = Subset(embedded.train_set().plain(), rows), set(range(40))
     ward = ward_of(embedded_model("victim"), data, data, known=[0])
     some = torch.tensor([index in range(1, 9) for index in ward.quarantined])
@@ -108,3 +116,22 @@ def test_without_the_setting_nothing_is_said(embedded):
     found = ward.carriers(torch.ones(len(ward.quarantined), dtype=torch.bool))
     assert found.may.all()
     assert not found.carries.any()
+
+
+def test_the_antidote_heals_with_carriers(embedded, rows, monkeypatch):
+    found = []
+    among = Carriers.among
+    monkeypatch.setattr(Carriers, "among", lambda *given: found.append(among(*given)) or found[-1])
+    train_set, victim = embedded.train_set(), embedded_model("victim")
+    settings = Antidote(carriers=True, more=2, epochs=3.0, search=Search(steps=100, lr=0.3))
+    result = potion.heal(
+        victim, Subset(train_set, rows), [7], "antidote",
+        batch_size=128, unaugmented=Subset(train_set.plain(), rows), antidote=settings, progress=False,
+    )  # fmt: skip
+    assert result.status is potion.Status.HEALED, result.summary()
+    assert int(found[0].carries.sum()) >= 30, "they had a say"
+    scores = evaluate(result.model, embedded.test, embedded.attack)
+    assert scores.attack_success_rate < 5
+    assert damage(scores, evaluate(victim, embedded.test, embedded.attack)) >= -1.5
+    named = set(result.treatment.corrected)
+    assert len(named.intersection(range(40))) >= max(30, 0.95 * len(named))
