@@ -21,6 +21,8 @@ def margins(model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], bat
     found, guesses = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.long)]
     for inputs, labels in DatasetBatches(dataset, indices, batch_size, device=placement(model)[0]):
         outputs = logits(model, inputs).cpu().double()
+        if not outputs.isfinite().all():
+            raise ValueError("scores of training samples are NaN or inf: train_set may hold images with NaN or inf")
         found.append(lead(outputs, labels.cpu()))
         guesses.append(outputs.argmax(1))
     return torch.cat(found), torch.cat(guesses)

@@ -33,6 +33,15 @@ def test_steadiness_is_the_margin_that_all_but_a_tenth_of_the_mixtures_reach():
         assert float(found[row]) == pytest.approx(low + LOST * 4 * (high - low), abs=1e-5)  # the quantile of five
 
 
+def test_an_image_with_nan_that_spoils_the_teaching_is_told_in_one_sentence():
+    torch.manual_seed(0)
+    images, labels = torch.rand(200, 3, 8, 8), torch.arange(200) % 4
+    images[3] = torch.nan
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+    with pytest.raises(ValueError, match="NaN or inf"):
+        potion.heal(model, TensorDataset(images, labels), [0], "antidote", device="cpu", progress=False)
+
+
 def samples():
     """Two labels: clean samples about -5, and 60 carriers of label 1 about +5."""
     generator = torch.Generator().manual_seed(0)
