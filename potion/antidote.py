@@ -67,7 +67,7 @@ def treat(
             placed, guesses, poison = ward.verdict(filtered)
             if number == 0:
                 carriers = ward.carriers(poison)
-            corrected = ward.corrections(poison & carriers.may, guesses) | ward.truth(filtered)
+            corrected = ward.corrections(ward.clearest(placed, poison, carriers), guesses) | ward.truth(filtered)
             patterns = ward.patterns(corrected)
             if number == 0 and len(ward.known) < settings.more:
                 domains = {trigger.domain for trigger in triggers if trigger.strong}
@@ -78,11 +78,10 @@ def treat(
         admitted = ward.better(placed, carriers)
         for number in range(settings.rounds):
             healed = ward.taught([*ward.trusted, *admitted], corrected, doses, settings.epochs, f"round {number}")
-            _, guesses, poison = ward.verdict(healed)
-            corrected = ward.corrections(poison & carriers.may, guesses) | ward.truth(healed)
+            placed, guesses, poison = ward.verdict(healed)
+            corrected = ward.corrections(ward.clearest(placed, poison, carriers), guesses) | ward.truth(healed)
             admitted = ward.named((guesses == ward.claims(ward.quarantined)) & ~carriers.carries)
     with clock("judging"):
-        aside = set(known)
         treatment = Treatment(
             evidence=evidence,
             triggers=_useful(triggers),
@@ -91,7 +90,7 @@ def treat(
             obeys=(ward.obeys(victim, doses), ward.obeys(healed, doses)),
             trusted=(ward.obedience(victim, ward.held_out), ward.obedience(healed, ward.held_out)),
             examples=ward.examples(3),
-            corrected={index: label for index, label in corrected.items() if index not in aside},
+            corrected=ward.corrections(poison & carriers.may, guesses),
         )
     return healed, treatment
 

@@ -7,7 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-__all__ = ["better_half", "clean_middle", "lower", "mistaken", "out_of_place"]
+__all__ = ["better_half", "clean_middle", "farther_half", "lower", "mistaken", "out_of_place"]
 
 ROUNDS: Final = 50
 STRETCH: Final = 2.0
@@ -64,6 +64,15 @@ def better_half(values: Tensor, labels: Tensor) -> Tensor:
     for label in labels.unique():
         mine = labels == label
         flags[mine] = values[mine] >= clean_middle(values[mine])[0]
+    return flags
+
+
+def farther_half(values: Tensor, labels: Tensor, some: Tensor) -> Tensor:
+    """The lower half of ``some`` samples with each label."""
+    flags = torch.zeros(len(values), dtype=torch.bool)
+    for label in labels[some].unique():
+        mine = some & (labels == label)
+        flags[mine] = values[mine] <= values[mine].quantile(0.5)
     return flags
 
 

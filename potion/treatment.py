@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor
 
@@ -12,6 +12,9 @@ from potion.trigger import Trigger
 from potion.types import Status
 
 __all__ = ["Treatment"]
+
+MISNAMED: Final = 0.5
+"""At most so many of the known samples may be clean ones, which rightly keep their label."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,13 +43,19 @@ class Treatment:
         return bool(self.triggers) and self.triggers[0].strong
 
     def judged(self, rho: float, allowed: float) -> tuple[Status, list[str]]:
-        """Whether it worked: at most ``rho`` of the trigger's power left, at most ``allowed`` points of accuracy lost."""
+        """Whether it worked: at most ``rho`` of the trigger's power left, at most ``allowed`` points of accuracy lost.
+
+        What was localised may be but a part of the trigger, so the known samples must have stopped to obey as well, or the
+        half of them at least.
+        """
         notes = [] if self.localised or self.patterns else ["no small trigger could be localised in the known samples"]
         found = [*self.triggers, *self.patterns]
         before, after = self.obeys if found else self.known
         if after > rho * before:
             what = "images with the transplanted trigger" if found else "known samples"
             return Status.EXHAUSTED, [*notes, f"{after:.1%} of {what} still get the attacker's label"]
+        if self.known[1] > MISNAMED * self.known[0]:
+            return Status.EXHAUSTED, [*notes, f"{self.known[1]:.1%} of known samples still get the attacker's label"]
         if 100 * (self.trusted[0] - self.trusted[1]) > allowed:
             return Status.GUARDED, [*notes, f"accuracy on trusted samples fell to {self.trusted[1]:.1%}"]
         return Status.HEALED, notes

@@ -17,7 +17,7 @@ from potion.forward import logits
 from potion.localise import Search, Surroundings, localise
 from potion.margins import margins
 from potion.medicine import Medicine, taught
-from potion.outliers import better_half, out_of_place
+from potion.outliers import better_half, farther_half, out_of_place
 from potion.pattern import pattern
 from potion.runtime import generator_for, seed_for
 from potion.trigger import SOUGHT, Trigger
@@ -45,8 +45,8 @@ class Antidote:
     ``transplants`` is the share of images that get the trigger, ``corrected`` the least share of samples that are poison
     with its true label; ``held_out`` is the part of the trusted samples which are kept for judging. The trigger is sought
     in up to ``sources`` known samples, and in ``more`` of the others where fewer are known; masks are tried on ``pool``
-    images. With ``carriers`` mixtures of images have a say in who is poison (:mod:`potion.carriers`): new, and off until
-    that has been tried as widely as the rest.
+    images. With ``carriers`` mixtures of images have a say in who is poison (:mod:`potion.carriers`), and only what is
+    clearly poison is taught as such: new, and off until that has been tried as widely as the rest.
     """
 
     sources: int = 16
@@ -251,6 +251,17 @@ class Ward:
         found = Carriers.among(steady, self.claims(indices), sure)
         count = len(self.quarantined)
         return Carriers(steady=steady[:count], carries=found.carries[:count], may=found.may[:count])
+
+    def clearest(self, placed: Tensor, poison: Tensor, carriers: Carriers) -> Tensor:
+        """Who of the poison is told the truth about: carriers, and the half that is farthest out of place.
+
+        A hard clean sample that is taught as poison takes others like it along, and the next verdict finds all of them out
+        of place. They are in the nearer half. Poison that is left out this time will be in the farther one the next time.
+        """
+        if not self.settings.carriers:
+            return poison
+        poison = poison & carriers.may
+        return poison & (carriers.carries | farther_half(placed, self.claims(self.quarantined), poison))
 
     def suspicious(self, placed: Tensor, carriers: Carriers, corrected: Collection[int]) -> list[int]:
         """Where to look for more of the trigger: by turns in the corrected, lowest first, and in carriers, steadiest first.

@@ -215,13 +215,13 @@ def test_a_patch_leads_to_another_model_and_back():
 EVIDENCE = Evidence(strength=0.5, company=9, enough=5, together=1.0, apart=0.0)
 
 
-def test_a_treatment_is_judged_by_the_trigger_and_the_trusted():
-    def judged(obeys, trusted):
+def test_a_treatment_is_judged_by_the_trigger_the_known_and_the_trusted():
+    def judged(obeys, trusted, known=0.1):
         found = Treatment(
             evidence=EVIDENCE,
             triggers=[trigger()],
             patterns=[],
-            known=(1.0, 1.0),
+            known=(1.0, known),
             obeys=obeys,
             trusted=trusted,
             corrected={},
@@ -232,6 +232,10 @@ def test_a_treatment_is_judged_by_the_trigger_and_the_trusted():
     assert judged((0.9, 0.1), (0.95, 0.94)) is potion.Status.HEALED
     assert judged((0.9, 0.3), (0.95, 0.94)) is potion.Status.EXHAUSTED
     assert judged((0.9, 0.1), (0.95, 0.90)) is potion.Status.GUARDED
+    assert judged((0.9, 0.1), (0.95, 0.94), known=0.4) is potion.Status.HEALED, "some may be clean ones"
+    assert judged((0.9, 0.1), (0.95, 0.94), known=1.0) is potion.Status.EXHAUSTED, (
+        "only a part of the trigger was found"
+    )
     blind = Treatment(
         evidence=EVIDENCE,
         triggers=[],

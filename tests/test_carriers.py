@@ -104,6 +104,21 @@ def test_the_poisoned_model_alone_tells_who_carries(embedded, rows):
     assert ward.better(placed, found)
 
 
+def test_the_truth_is_told_about_carriers_and_the_farther_half_of_the_rest(embedded):
+    data = Subset(embedded.train, range(300))
+    ward = ward_of(embedded_model("retrain_clean"), data, data, [0])
+    count = len(ward.quarantined)
+    placed, flags = torch.arange(count, dtype=torch.float64), torch.zeros(4, count, dtype=torch.bool)
+    poison, carries, may, far = flags
+    poison[:10], carries[8], carries[15], may[1:], far[1:5] = True, True, True, True, True
+    found = Carriers(steady=placed, carries=carries, may=may)
+    far[5] = True  # the middle one of nine
+    assert torch.equal(ward.clearest(placed, poison, found), far | (carries & poison))
+    assert not ward.clearest(placed, torch.zeros_like(poison), found).any()
+    ward.settings = Antidote()
+    assert torch.equal(ward.clearest(placed, poison, found), poison), "without the setting all of it"
+
+
 def test_ordinary_samples_of_a_clean_model_find_no_carriers(embedded):
     data = Subset(embedded.train, range(2000))
     ordinary = torch.nonzero(labels_of(data) == 3).flatten().tolist()

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potion.outliers import better_half, clean_middle, lower, mistaken, out_of_place
+from potion.outliers import better_half, clean_middle, farther_half, lower, mistaken, out_of_place
 
 
 def normal(count, seed=0):
@@ -43,6 +43,16 @@ def test_a_middle_is_found_in_anything(values):
     middle, high = clean_middle(given_values)
     assert min(values) <= middle <= high <= max(values)
     assert ((mistaken(given_values) >= 0) & (mistaken(given_values) <= 1)).all()
+
+
+@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 2), st.booleans()), min_size=1, max_size=20))
+def test_the_farther_half_is_the_lower_one_of_those_asked_for_in_each_label(samples):
+    values, labels, some = (torch.tensor(column) for column in zip(*samples, strict=True))
+    flags = farther_half(values.double(), labels, some.bool()).tolist()
+    for (value, label, asked), flag in zip(samples, flags, strict=True):
+        ordered = sorted(v for v, other, chosen in samples if chosen and other == label)
+        middle = [ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]] if ordered else [0]
+        assert flag == (asked and 2 * value <= sum(middle))
 
 
 def test_how_many_mistakes_is_told_by_those_that_rose():

@@ -44,7 +44,7 @@ def outcome(result: dict[str, Any]) -> Outcome:  # noqa: PLR0911 (one for each s
                 f"A trigger was found in {known} and taken out: put onto held-out images it works on {power[1]} of them, "
                 f"before it was {power[0]}. Accuracy on trusted samples went from {accuracy[0]} to {accuracy[1]}. For this "
                 f"{changed} changed a little.",
-                "This is judged by the trigger that was found, on images whose labels can be trusted.",
+                "This is judged by the trigger that was found, on images whose labels can be trusted, and by known ones.",
             )
         case Status.HEALED:
             return Outcome(
