@@ -33,6 +33,8 @@ AVERAGED: Final = 4096
 """So many trusted samples say what images look like without a trigger."""
 AGAIN: Final = 8
 """So often at most is a corrected sample shown in an epoch."""
+SMALLEST: Final = 16
+"""Smaller batches are not made for the sake of more steps."""
 MISTAKEN: Final = 0.2
 """A label that fewer known samples have than this share of the most common one's is not the attacker's."""
 
@@ -41,7 +43,8 @@ MISTAKEN: Final = 0.2
 class Antidote:
     """Settings, the same for every attack: how long to teach, and how much of it is medicine.
 
-    ``epochs`` are passes over the training set, of each of the ``quarantines`` and of each of the ``rounds`` of immunising;
+    ``epochs`` are passes over the training set, of each of the ``quarantines`` and of each of the ``rounds`` of immunising,
+    in at least so many ``steps`` each, for which batches are made smaller where there are few samples;
     ``transplants`` is the share of images that get the trigger, ``corrected`` the least share of samples that are poison
     with its true label; ``held_out`` is the part of the trusted samples which are kept for judging. The trigger is sought
     in up to ``sources`` known samples, and in ``more`` of the others where fewer are known; masks are tried on ``pool``
@@ -60,11 +63,12 @@ class Antidote:
     epochs: float = 4.0
     rounds: int = 2
     lr: float = 0.01
+    steps: int = 1
     carriers: bool = False
     search: Search = field(default_factory=Search)
 
     def __post_init__(self) -> None:
-        for name in ("sources", "pool", "quarantines", "rounds"):
+        for name in ("sources", "pool", "quarantines", "rounds", "steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("quarantine_epochs", "epochs", "lr"):
@@ -219,7 +223,7 @@ class Ward:
             medicine,
             indices,
             epochs=epochs,
-            batch_size=self.batch_size,
+            batch_size=min(self.batch_size, max(SMALLEST, len(indices) // self.settings.steps)),
             lr=self.settings.lr,
             seed=seed,
             progress=self.progress,

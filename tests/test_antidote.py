@@ -249,7 +249,9 @@ def test_a_treatment_is_judged_by_the_trigger_the_known_and_the_trusted():
     assert blind.judged(0.2, 2.0)[0] is potion.Status.EXHAUSTED, "without a trigger the known samples judge"
 
 
-@pytest.mark.parametrize("bad", [{"rounds": 0}, {"epochs": 0.0}, {"held_out": 1.0}, {"transplants": -0.1}])
+@pytest.mark.parametrize(
+    "bad", [{"rounds": 0}, {"steps": 0}, {"epochs": 0.0}, {"held_out": 1.0}, {"transplants": -0.1}]
+)
 def test_settings_that_make_no_sense_are_refused(bad):
     with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
         potion.Antidote(**bad)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Subset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 import potion
 from potion.batches import labels_of
@@ -117,6 +117,31 @@ def test_the_truth_is_told_about_carriers_and_the_farther_half_of_the_rest(embed
     assert not ward.clearest(placed, torch.zeros_like(poison), found).any()
     ward.settings = Antidote()
     assert torch.equal(ward.clearest(placed, poison, found), poison), "without the setting all of it"
+
+
+class Asked(Dataset):
+    """A data set that remembers how many samples it was asked for at once."""
+
+    def __init__(self, data):
+        self.data, self.counts = data, []
+
+    def __len__(self):
+        return len(self.data)
+
+    def get_batch(self, indices):
+        self.counts.append(len(indices))
+        images, labels = zip(*(self.data[int(index)] for index in indices), strict=True)
+        return torch.stack(images), torch.as_tensor(labels)
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(1, 200), (8, 50), (20, 20), (1000, 16)])
+def test_an_epoch_has_at_least_so_many_steps_unless_batches_would_be_tiny(embedded, steps, expected):
+    data = Asked(Subset(embedded.train, range(600)))
+    labels = labels_of(data.data)
+    ward = Ward(embedded_model("retrain_clean"), data, data, labels, [0], Antidote(steps=steps), CPU, 200, 0, False)
+    data.counts.clear()
+    ward.taught(ward.trusted[:400], {}, [], 1.0, "a lesson")
+    assert data.counts == [expected] * (400 // expected)
 
 
 def test_ordinary_samples_of_a_clean_model_find_no_carriers(embedded):

@@ -45,6 +45,6 @@ def antidote(problem: Problem) -> Repair:
 
 
 def antidote_carriers(problem: Problem) -> Repair:
-    """The antidote with carriers (:mod:`potion.carriers`), and twice as many others to seek the trigger in."""
-    settings = replace(problem.antidote, carriers=True, more=2 * problem.antidote.more)
+    """The antidote with carriers (:mod:`potion.carriers`), twice as many others to seek the trigger in, and more steps."""
+    settings = replace(problem.antidote, carriers=True, more=2 * problem.antidote.more, steps=64)
     return antidote(replace(problem, antidote=settings))
