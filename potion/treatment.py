@@ -45,8 +45,8 @@ class Treatment:
     def judged(self, rho: float, allowed: float) -> tuple[Status, list[str]]:
         """Whether it worked: at most ``rho`` of the trigger's power left, at most ``allowed`` points of accuracy lost.
 
-        What was localised may be but a part of the trigger, so the known samples must have stopped to obey as well, or the
-        half of them at least.
+        What was localised may be but a part of the trigger, so at least half of the known samples must have stopped obeying
+        as well.
         """
         notes = [] if self.localised or self.patterns else ["no small trigger could be localised in the known samples"]
         found = [*self.triggers, *self.patterns]
