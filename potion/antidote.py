@@ -20,11 +20,12 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from potion.antidote_settings import Antidote
 from potion.evidence import weighed
 from potion.runtime import Clock
 from potion.treatment import Treatment
 from potion.trigger import Trigger
-from potion.ward import Antidote, NothingFound, Ward
+from potion.ward import NothingFound, Ward
 
 __all__ = ["Antidote", "NothingFound", "Treatment", "lesson_of", "treat"]
 

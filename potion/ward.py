@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -11,10 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from potion.antidote_settings import Antidote
 from potion.batches import fetch
 from potion.carriers import MIXED, Carriers, steadiness
 from potion.forward import logits
-from potion.localise import Search, Surroundings, localise
+from potion.localise import Surroundings, localise
 from potion.margins import margins
 from potion.medicine import Medicine, taught
 from potion.outliers import better_half, farther_half, out_of_place
@@ -23,7 +23,7 @@ from potion.runtime import generator_for, seed_for
 from potion.trigger import SOUGHT, Trigger
 from potion.validation import check_labels, check_logits
 
-__all__ = ["Antidote", "NothingFound", "Ward", "attackers_labels"]
+__all__ = ["NothingFound", "Ward", "attackers_labels"]
 
 VIEWS: Final = 8
 """So many times is a sample looked at as training shows it, where it does not fire as it is."""
@@ -37,46 +37,6 @@ SMALLEST: Final = 16
 """Smaller batches are not made for the sake of more steps."""
 MISTAKEN: Final = 0.2
 """A label that fewer known samples have than this share of the most common one's is not the attacker's."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Antidote:
-    """Settings, the same for every attack: how long to teach, and how much of it is medicine.
-
-    ``epochs`` are passes over the training set, of each of the ``quarantines`` and of each of the ``rounds`` of immunising,
-    in at least so many ``steps`` each, for which batches are made smaller where there are few samples;
-    ``transplants`` is the share of images that get the trigger, ``corrected`` the least share of samples that are poison
-    with its true label; ``held_out`` is the part of the trusted samples which are kept for judging. The trigger is sought
-    in up to ``sources`` known samples, and in ``more`` of the others where fewer are known; masks are tried on ``pool``
-    images. With ``carriers`` mixtures of images have a say in who is poison (:mod:`potion.carriers`), and only what is
-    clearly poison is taught as such: new, and off until that has been tried as widely as the rest.
-    """
-
-    sources: int = 16
-    more: int = 4
-    pool: int = 1024
-    held_out: float = 0.1
-    transplants: float = 0.2
-    corrected: float = 0.02
-    quarantines: int = 2
-    quarantine_epochs: float = 1.5
-    epochs: float = 4.0
-    rounds: int = 2
-    lr: float = 0.01
-    steps: int = 1
-    carriers: bool = False
-    search: Search = field(default_factory=Search)
-
-    def __post_init__(self) -> None:
-        for name in ("sources", "pool", "quarantines", "rounds", "steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("quarantine_epochs", "epochs", "lr"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        for name in ("held_out", "transplants", "corrected"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} must be a share between 0 and 1, got {getattr(self, name)}")
 
 
 class NothingFound(Exception):  # noqa: N818 (nothing went wrong)

@@ -134,10 +134,11 @@ ABLATIONS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "no corrected poison": (
         {}, [without(Ward, "corrections", lambda *_: {}), without(Ward, "truth", lambda *_: {})],
     ),
+    "no carriers": ({"carriers": False}, []),
     "one quarantine": ({"quarantines": 1}, []),
     "one round": ({"rounds": 1}, []),
     "nobody quarantined": (
-        {},
+        {"carriers": False},
         [
             without(Ward, "better", lambda ward, *_: list(ward.quarantined)),
             without(Ward, "corrections", lambda *_: {}),

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from potion.antidote import lesson_of
+from potion.antidote import Antidote, lesson_of
 from potion.attacks import BadNet
 from potion.data import PoisonedSet, draw_poison, load
 from potion.evidence import weighed
@@ -27,7 +27,7 @@ from potion.models import build
 from potion.provenance import machine
 from potion.runtime import generator_for
 from potion.training import Recipe, train
-from potion.ward import Antidote, Ward
+from potion.ward import Ward
 
 ROOT = Path(__file__).parent.parent
 ATTACK = BadNet(size=3)

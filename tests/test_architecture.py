@@ -20,6 +20,7 @@ ORDER = [
         "outliers",
         "trigger",
         "localise",
+        "antidote_settings",
         "pattern",
         "margins",
         "carriers",

@@ -22,7 +22,7 @@ from potion.metrics import accuracy
 from potion.training import Recipe
 
 ssd_grid_module = importlib.import_module("potion.baselines.ssd_grid")
-SEARCHING = {"xlf", "lf", "ssd", "xlf_guarded", "xlf_trusted", "antidote", "antidote_carriers"}
+SEARCHING = {"xlf", "lf", "ssd", "xlf_guarded", "xlf_trusted", "antidote"}
 SHORT = potion.Antidote(
     sources=1, more=0, rounds=1, epochs=1.0, quarantine_epochs=1.0, search=Search(steps=20, images=16, looked_at=16)
 )

@@ -8,12 +8,13 @@ from torch import nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 import potion
+from potion.antidote_settings import Antidote
 from potion.batches import labels_of
 from potion.carriers import LOST, Carriers, steadiness
 from potion.embedded import embedded_model
 from potion.localise import Search
 from potion.metrics import damage, evaluate
-from potion.ward import Antidote, Ward
+from potion.ward import Ward
 
 CPU = torch.device("cpu")
 
@@ -74,7 +75,7 @@ def test_where_poison_is_not_steadier_than_the_rest_nobody_carries_and_all_may()
 
 
 def ward_of(model, data, plain, known, **more):
-    settings = Antidote(carriers=True, **more)
+    settings = Antidote(**more)
     return Ward(model.eval().requires_grad_(False), data, plain, labels_of(data), known, settings, CPU, 512, 0, False)
 
 
@@ -115,7 +116,7 @@ def test_the_truth_is_told_about_carriers_and_the_farther_half_of_the_rest(embed
     far[5] = True  # the middle one of nine
     assert torch.equal(ward.clearest(placed, poison, found), far | (carries & poison))
     assert not ward.clearest(placed, torch.zeros_like(poison), found).any()
-    ward.settings = Antidote()
+    ward.settings = Antidote(carriers=False)
     assert torch.equal(ward.clearest(placed, poison, found), poison), "without the setting all of it"
 
 
@@ -161,7 +162,7 @@ def test_ordinary_samples_of_a_clean_model_find_no_carriers(embedded):
 def test_without_the_setting_nothing_is_said(embedded):
     data = Subset(embedded.train, range(500))
     ward = ward_of(embedded_model("retrain_clean"), data, data, [0, 1])
-    ward.settings = Antidote()
+    ward.settings = Antidote(carriers=False)
     found = ward.carriers(torch.ones(len(ward.quarantined), dtype=torch.bool))
     assert found.may.all()
     assert not found.carries.any()
@@ -172,7 +173,7 @@ def test_the_antidote_heals_with_carriers(embedded, rows, monkeypatch):
     among = Carriers.among
     monkeypatch.setattr(Carriers, "among", lambda *given: found.append(among(*given)) or found[-1])
     train_set, victim = embedded.train_set(), embedded_model("victim")
-    settings = Antidote(carriers=True, more=2, epochs=3.0, search=Search(steps=100, lr=0.3))
+    settings = Antidote(more=2, epochs=3.0, search=Search(steps=100, lr=0.3))
     result = potion.heal(
         victim, Subset(train_set, rows), [7], "antidote",
         batch_size=128, unaugmented=Subset(train_set.plain(), rows), antidote=settings, progress=False,

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from potion.antidote_settings import Antidote
 from potion.evidence import Evidence, weighed
-from potion.ward import Antidote, Ward
+from potion.ward import Ward
 
 TARGET, TRIGGER = 0, 8
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from potion.baselines.antidote import antidote, antidote_carriers
+from potion.baselines.antidote import antidote
 from potion.baselines.assd import assd
 from potion.baselines.bad_teacher import bad_teacher
 from potion.baselines.finetune import finetune
@@ -27,5 +27,4 @@ METHODS: Final[dict[str, Method]] = {
     "bad_teacher": bad_teacher,
     **PTN_METHODS,
     "antidote": antidote,
-    "antidote_carriers": antidote_carriers,
 }

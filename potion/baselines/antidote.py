@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from potion.baselines.problem import Problem, Repair
 from potion.discover import discover
 from potion.heal import heal
 from potion.types import Status
 
-__all__ = ["antidote", "antidote_carriers"]
+__all__ = ["antidote"]
 
 
 def antidote(problem: Problem) -> Repair:
@@ -42,9 +40,3 @@ def antidote(problem: Problem) -> Repair:
         )
         notes["discovered"] = suspects.poison
     return Repair(model=result.model.to(problem.device), result=result, notes=notes)
-
-
-def antidote_carriers(problem: Problem) -> Repair:
-    """The antidote with carriers (:mod:`potion.carriers`), twice as many others to seek the trigger in, and more steps."""
-    settings = replace(problem.antidote, carriers=True, more=2 * problem.antidote.more, steps=64)
-    return antidote(replace(problem, antidote=settings))

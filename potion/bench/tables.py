@@ -32,7 +32,6 @@ NAMES: Final = {
     "xlf": "XLF + PTN", "lf": "LF + PTN", "ssd": "SSD + PTN", "ssd_grid": "SSD (grid)", "assd": "SSD (adaptive)",
     "retrain": "EU (retrain)", "finetune": "CF (fine-tune)", "scrub": "SCRUB", "bad_teacher": "Bad Teacher",
     "none": "None", "antidote": "Antidote", "xlf_guarded": "XLF + PTN, guarded", "xlf_trusted": "XLF, trusted stop",
-    "antidote_carriers": "Antidote, carriers",
 }  # fmt: skip
 Cell = tuple[str, str, int, int]
 
