@@ -217,15 +217,16 @@ class Ward:
         return Carriers(steady=steady[:count], carries=found.carries[:count], may=found.may[:count])
 
     def clearest(self, placed: Tensor, poison: Tensor, carriers: Carriers) -> Tensor:
-        """Who of the poison is told the truth about: carriers, and the half that is farthest out of place.
+        """Who of the poison is told the truth about: where there are carriers, these and the half farthest out of place.
 
         A hard clean sample that is taught as poison takes others like it along, and the next verdict finds all of them out
         of place. They are in the nearer half. Poison that is left out this time will be in the farther one the next time.
+        Labels without carriers cannot spare a half: the nearer one may be all there is of another place of the trigger.
         """
-        if not self.settings.carriers:
-            return poison
+        own = self.claims(self.quarantined)
         poison = poison & carriers.may
-        return poison & (carriers.carries | farther_half(placed, self.claims(self.quarantined), poison))
+        told = torch.isin(own, own[carriers.carries].unique())
+        return poison & (~told | carriers.carries | farther_half(placed, own, poison))
 
     def suspicious(self, placed: Tensor, carriers: Carriers, corrected: Collection[int]) -> list[int]:
         """Where to look for more of the trigger: by turns in the corrected, lowest first, and in carriers, steadiest first.
