@@ -92,6 +92,7 @@ def treat(
             trusted=(ward.obedience(victim, ward.held_out), ward.obedience(healed, ward.held_out)),
             examples=ward.examples(3),
             corrected=ward.corrections(poison & carriers.may, guesses),
+            carriers=int(carriers.carries.sum()),
         )
     return healed, treatment
 

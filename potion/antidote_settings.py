@@ -13,8 +13,7 @@ __all__ = ["Antidote"]
 class Antidote:
     """Settings, the same for every attack: how long to teach, and how much of it is medicine.
 
-    ``epochs`` are passes over the training set, of each of the ``quarantines`` and of each of the ``rounds`` of immunising,
-    in at least so many ``steps`` each, for which batches are made smaller where there are few samples;
+    ``epochs`` are passes over the training set, of each of the ``quarantines`` and of each of the ``rounds`` of immunising;
     ``transplants`` is the share of images that get the trigger, ``corrected`` the least share of samples that are poison
     with its true label; ``held_out`` is the part of the trusted samples which are kept for judging. The trigger is sought
     in up to ``sources`` known samples, and in ``more`` of the others where fewer are known; masks are tried on ``pool``
@@ -33,12 +32,11 @@ class Antidote:
     epochs: float = 4.0
     rounds: int = 2
     lr: float = 0.01
-    steps: int = 1
     carriers: bool = True
     search: Search = field(default_factory=Search)
 
     def __post_init__(self) -> None:
-        for name in ("sources", "pool", "quarantines", "rounds", "steps"):
+        for name in ("sources", "pool", "quarantines", "rounds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name in ("quarantine_epochs", "epochs", "lr"):

@@ -1,13 +1,15 @@
-"""Where a figure comes from: time, versions, commit, device."""
+"""Where a figure comes from: time, versions, code, device."""
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -16,9 +18,11 @@ from potion.version import __version__
 
 __all__ = ["machine"]
 
+HERE: Final = Path(__file__).parent
+
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """Time, versions, commit and device; no host names, no paths."""
+    """Time, versions, code and device; no host names, no paths."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {
@@ -27,7 +31,8 @@ def machine(device: torch.device) -> dict[str, Any]:
             "numpy": np.__version__,
             "python": platform.python_version(),
         },
-        "commit": _commit(),
+        "commit": _commit(HERE),
+        "tree": _tree(HERE),
         "device": _device_name(device),
         "threads": torch.get_num_threads() if device.type == "cpu" else None,
     }
@@ -41,17 +46,35 @@ def _device_name(device: torch.device) -> str:
 
 
 @cache
-def _commit() -> str | None:
-    """The commit that this code is from, with a + where it was changed since; none outside a checkout."""
-    here = Path(__file__).parent
+def _commit(folder: Path) -> str | None:
+    """The commit that a folder of code is from, with a + where it was changed since; none outside a checkout."""
     try:
-        _git(here, "ls-files", "--error-unmatch", __file__)  # not somebody else's repository around an installation
-        commit = _git(here, "rev-parse", "HEAD")
-        return commit + ("+" if _git(here, "status", "--porcelain", "--", ".") else "")
+        _ours(folder)
+        return _git(folder, "rev-parse", "HEAD") + ("+" if _git(folder, "status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True)
+@cache
+def _tree(folder: Path) -> str | None:
+    """What ``git rev-parse COMMIT:FOLDER`` says of a commit with just this code: it is found also where a + stands."""
+    try:
+        _ours(folder)
+        with TemporaryDirectory() as scratch:  # an index and objects of their own: the repository is left as it is
+            apart = {"GIT_INDEX_FILE": f"{scratch}/index", "GIT_OBJECT_DIRECTORY": scratch}
+            _git(folder, "add", "--all", ".", **apart)
+            return _git(folder, "write-tree", f"--prefix={_git(folder, 'rev-parse', '--show-prefix')}", **apart)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _ours(folder: Path) -> None:
+    """Not somebody else's repository around an installation."""
+    _git(folder, "ls-files", "--error-unmatch", "__init__.py")
+
+
+def _git(folder: Path, *arguments: str, **more: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True, env={**os.environ, **more}
+    )
     return done.stdout.strip()

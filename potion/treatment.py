@@ -25,7 +25,8 @@ class Treatment:
     ``patterns`` what poison adds to images on average, where that works. The rest are fractions before and after, on
     held-out trusted images: ``obeys`` with a transplanted trigger, ``trusted`` accuracy without. ``corrected`` are the
     quarantined samples that were found to be poison, with the class that they belong to; ``known`` is the share of the
-    known ones that obey. ``examples`` are a few trusted images, to show a trigger on.
+    known ones that obey. ``carriers`` is how many keep their label in mixtures with other images as only poison does, 0
+    where that says nothing. ``examples`` are a few trusted images, to show a trigger on.
     """
 
     evidence: Evidence
@@ -35,6 +36,7 @@ class Treatment:
     obeys: tuple[float, float]
     trusted: tuple[float, float]
     corrected: dict[int, int]
+    carriers: int
     examples: Tensor
 
     @property
@@ -79,6 +81,7 @@ class Treatment:
             "known": list(self.known),
             "obeys": list(self.obeys),
             "trusted": list(self.trusted),
+            "carriers": self.carriers,
             "corrected": {str(index): label for index, label in self.corrected.items()},
         }
 

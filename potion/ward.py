@@ -33,8 +33,6 @@ AVERAGED: Final = 4096
 """So many trusted samples say what images look like without a trigger."""
 AGAIN: Final = 8
 """So often at most is a corrected sample shown in an epoch."""
-SMALLEST: Final = 16
-"""Smaller batches are not made for the sake of more steps."""
 MISTAKEN: Final = 0.2
 """A label that fewer known samples have than this share of the most common one's is not the attacker's."""
 
@@ -183,7 +181,7 @@ class Ward:
             medicine,
             indices,
             epochs=epochs,
-            batch_size=min(self.batch_size, max(SMALLEST, len(indices) // self.settings.steps)),
+            batch_size=self.batch_size,
             lr=self.settings.lr,
             seed=seed,
             progress=self.progress,

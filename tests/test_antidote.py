@@ -225,6 +225,7 @@ def test_a_treatment_is_judged_by_the_trigger_the_known_and_the_trusted():
             obeys=obeys,
             trusted=trusted,
             corrected={},
+            carriers=0,
             examples=images(3),
         )
         return found.judged(0.2, 2.0)[0]
@@ -244,14 +245,13 @@ def test_a_treatment_is_judged_by_the_trigger_the_known_and_the_trusted():
         obeys=(0.0, 0.0),
         trusted=(0.9, 0.9),
         corrected={},
+        carriers=0,
         examples=images(3),
     )
     assert blind.judged(0.2, 2.0)[0] is potion.Status.EXHAUSTED, "without a trigger the known samples judge"
 
 
-@pytest.mark.parametrize(
-    "bad", [{"rounds": 0}, {"steps": 0}, {"epochs": 0.0}, {"held_out": 1.0}, {"transplants": -0.1}]
-)
+@pytest.mark.parametrize("bad", [{"rounds": 0}, {"epochs": 0.0}, {"held_out": 1.0}, {"transplants": -0.1}])
 def test_settings_that_make_no_sense_are_refused(bad):
     with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
         potion.Antidote(**bad)
@@ -328,6 +328,10 @@ def test_one_known_sample_is_enough(embedded, victim, short, cured):
     assert cured.to_dict()["treatment"]["evidence"] == cured.treatment.evidence.to_dict()
     assert cured.treatment.evidence.strength >= 0.14
     assert cured.treatment.evidence.together == 1, "the known sample fell with the others"
+    _, _, poison, rows = short
+    assert cured.treatment.carriers >= 30, "mixtures had a say"
+    named = {rows[index] for index in cured.treatment.corrected}
+    assert len(named & poison) >= max(30, 0.95 * len(named))
     best = cured.treatment.triggers[0]
     assert best.domain == "pixels"
     assert best.mask[-3:, -3:].sum() >= 0.8 * best.size, "the square is in the corner"

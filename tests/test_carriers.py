@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import Subset, TensorDataset
 
 import potion
 from potion.antidote_settings import Antidote
 from potion.batches import labels_of
 from potion.carriers import LOST, Carriers, steadiness
 from potion.embedded import embedded_model
-from potion.localise import Search
-from potion.metrics import damage, evaluate
 from potion.ward import Ward
 
 CPU = torch.device("cpu")
@@ -116,33 +114,24 @@ def test_the_truth_is_told_about_carriers_and_the_farther_half_of_the_rest(embed
     far[5] = True  # the middle one of nine
     assert torch.equal(ward.clearest(placed, poison, found), far | (carries & poison))
     assert not ward.clearest(placed, torch.zeros_like(poison), found).any()
-    ward.settings = Antidote(carriers=False)
-    assert torch.equal(ward.clearest(placed, poison, found), poison), "without the setting all of it"
+    silent = Carriers(steady=placed, carries=torch.zeros_like(carries), may=may)
+    assert torch.equal(ward.clearest(placed, poison, silent), poison & may), (
+        "without carriers there is no half to spare"
+    )
 
 
-class Asked(Dataset):
-    """A data set that remembers how many samples it was asked for at once."""
-
-    def __init__(self, data):
-        self.data, self.counts = data, []
-
-    def __len__(self):
-        return len(self.data)
-
-    def get_batch(self, indices):
-        self.counts.append(len(indices))
-        images, labels = zip(*(self.data[int(index)] for index in indices), strict=True)
-        return torch.stack(images), torch.as_tensor(labels)
-
-
-@pytest.mark.parametrize(("steps", "expected"), [(1, 200), (8, 50), (20, 20), (1000, 16)])
-def test_an_epoch_has_at_least_so_many_steps_unless_batches_would_be_tiny(embedded, steps, expected):
-    data = Asked(Subset(embedded.train, range(600)))
-    labels = labels_of(data.data)
-    ward = Ward(embedded_model("retrain_clean"), data, data, labels, [0], Antidote(steps=steps), CPU, 200, 0, False)
-    data.counts.clear()
-    ward.taught(ward.trusted[:400], {}, [], 1.0, "a lesson")
-    assert data.counts == [expected] * (400 // expected)
+def test_a_label_without_carriers_is_told_all_the_truth_though_another_has_some():
+    labels = torch.tensor([0, 1, 2, 3] * 20)
+    data = TensorDataset(torch.rand(80, 3, 8, 8, generator=torch.Generator().manual_seed(0)), labels)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+    ward = ward_of(model, data, data, [0, 1])
+    own = ward.claims(ward.quarantined)
+    placed, poison = torch.arange(len(own), dtype=torch.float64), torch.ones(len(own), dtype=torch.bool)
+    carries = torch.zeros_like(poison)
+    carries[torch.nonzero(own == 1).flatten()[-1]] = True  # of label 1 alone, and the nearest of it
+    told = ward.clearest(placed, poison, Carriers(steady=placed, carries=carries, may=poison))
+    assert told[own == 0].all()
+    assert told[own == 1].tolist() == [True] * 10 + [False] * 8 + [True]
 
 
 def test_ordinary_samples_of_a_clean_model_find_no_carriers(embedded):
@@ -166,22 +155,3 @@ def test_without_the_setting_nothing_is_said(embedded):
     found = ward.carriers(torch.ones(len(ward.quarantined), dtype=torch.bool))
     assert found.may.all()
     assert not found.carries.any()
-
-
-def test_the_antidote_heals_with_carriers(embedded, rows, monkeypatch):
-    found = []
-    among = Carriers.among
-    monkeypatch.setattr(Carriers, "among", lambda *given: found.append(among(*given)) or found[-1])
-    train_set, victim = embedded.train_set(), embedded_model("victim")
-    settings = Antidote(more=2, epochs=3.0, search=Search(steps=100, lr=0.3))
-    result = potion.heal(
-        victim, Subset(train_set, rows), [7], "antidote",
-        batch_size=128, unaugmented=Subset(train_set.plain(), rows), antidote=settings, progress=False,
-    )  # fmt: skip
-    assert result.status is potion.Status.HEALED, result.summary()
-    assert int(found[0].carries.sum()) >= 30, "they had a say"
-    scores = evaluate(result.model, embedded.test, embedded.attack)
-    assert scores.attack_success_rate < 5
-    assert damage(scores, evaluate(victim, embedded.test, embedded.attack)) >= -1.5
-    named = set(result.treatment.corrected)
-    assert len(named.intersection(range(40))) >= max(30, 0.95 * len(named))
