@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from antidote_results import TRIGGERS
+from antidote_results import TRIGGERS, older
 from between_markers import ROOT
 
 
@@ -21,7 +21,7 @@ def ablation() -> str:
         rows = [each["found"][name] for each in found]
         shown = [f"{row['healed']:.1f}, {row['damage']:+.2f}" + stopped(row) for row in rows]
         lines.append(f"| {name} | " + " | ".join(shown) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", older(found)]) + "\n"
 
 
 def stopped(row: dict[str, Any]) -> str:
@@ -49,7 +49,7 @@ def robustness() -> str:
     ]
     for title, value in rows:
         lines.append(f"| {title} | " + " | ".join(value(each) for each in found) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", older(found)]) + "\n"
 
 
 def relapses() -> Iterator[tuple[str, Callable[[dict[str, Any]], str]]]:

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from antidote_check_tables import ablation, robustness
-from antidote_results import SUITES, TRIGGERS, cells, mean, mean_and_worst, place, records
+from antidote_results import SUITES, TRIGGERS, cells, mean, mean_and_worst, older, place, records
 from between_markers import ROOT, put
 
 from potion.evidence import APART, TOGETHER
@@ -41,7 +41,7 @@ def campaign() -> str:
                 f"| {mean_and_worst(rows, 'healed')}{unhealed(rows)} | {mean_and_worst(rows, 'damage', 2)} "
                 f"| {discovery(rows)} |"
             )
-        lines += ["", totals(found), ""]
+        lines += ["", totals(found), "", older(found), ""]
     return "\n".join(lines)
 
 
@@ -141,6 +141,7 @@ def beside_xlf(suites: list[str]) -> str:
             f"| {mean_and_worst(rows, 'healed')}{unhealed(rows)} | {mean_and_worst(rows, 'damage', 2)} | {discovery(rows)} "
             f"| {mean_and_worst(beside[cell], 'healed')} | {mean_and_worst(beside[cell], 'damage', 2)} |"
         )
+    lines += ["", older(ours)]
     return "\n".join(lines) + "\n" if ours else ""
 
 

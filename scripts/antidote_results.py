@@ -15,6 +15,9 @@ TRIGGERS = {
     "blend": "blend", "warp": "warp",
 }  # fmt: skip
 
+CARRIERS = "2026-11-16T17:08"
+"""Since then they have a say (commit 31114c7)."""
+
 
 def records(suite: str, method: str) -> list[dict[str, Any]]:
     paths = sorted((ROOT / "results" / suite).glob(f"*/{method}-s*.json"))
@@ -42,3 +45,9 @@ def mean_and_worst(rows: list[dict[str, Any]], key: str, digits: int = 1) -> str
     """The mean, and the worst in brackets where there are several."""
     worst = f" ({min(row[key] for row in rows):.{digits}f})" if len(rows) > 1 else ""
     return f"{mean(rows, key):.{digits}f}{worst}"
+
+
+def older(found: list[dict[str, Any]]) -> str:
+    """How many of the runs were made before carriers had a say."""
+    count = sum((each.get("provenance") or each["machine"])["time"] < CARRIERS for each in found)
+    return f"Older than [carriers](#carriers): {count} of {len(found)}."
