@@ -7,7 +7,8 @@ The known poison names the attacker's labels, so every sample with another label
 2. *Quarantine* all samples with an attacker's label. A copy of the model is fine-tuned on trusted samples alone, some with a
    transplanted trigger and their true label. Under it, undiscovered poison falls out of place among the samples that share
    its label; what does is named by its true class, and tells more about the trigger: what more of it contains, and what
-   all of it adds to images on average (:mod:`potion.pattern`). With that, once more.
+   all of it adds to images on average (:mod:`potion.pattern`). With that, once more. Where poison keeps its label in
+   mixtures with other images, these have a say in who it is (:mod:`potion.carriers`).
 3. *Immunise* the model on trusted samples, the quarantined ones that look like their label, the corrected poison, and
    transplants. The immunised model tells poison from the rest better than the quarantine did: look again, and once more.
 """
