@@ -39,6 +39,8 @@ class Antidote:
         for name in ("sources", "pool", "quarantines", "rounds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.more < 0:
+            raise ValueError(f"more must be at least 0, got {self.more}")
         for name in ("quarantine_epochs", "epochs", "lr"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")

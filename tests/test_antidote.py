@@ -234,9 +234,8 @@ def test_a_treatment_is_judged_by_the_trigger_the_known_and_the_trusted():
     assert judged((0.9, 0.3), (0.95, 0.94)) is potion.Status.EXHAUSTED
     assert judged((0.9, 0.1), (0.95, 0.90)) is potion.Status.GUARDED
     assert judged((0.9, 0.1), (0.95, 0.94), known=0.4) is potion.Status.HEALED, "some may be clean ones"
-    assert judged((0.9, 0.1), (0.95, 0.94), known=1.0) is potion.Status.EXHAUSTED, (
-        "only a part of the trigger was found"
-    )
+    for known in (0.6, 1.0):
+        assert judged((0.9, 0.1), (0.95, 0.94), known) is potion.Status.EXHAUSTED, "a part of the trigger was found"
     blind = Treatment(
         evidence=EVIDENCE,
         triggers=[],
@@ -251,7 +250,9 @@ def test_a_treatment_is_judged_by_the_trigger_the_known_and_the_trusted():
     assert blind.judged(0.2, 2.0)[0] is potion.Status.EXHAUSTED, "without a trigger the known samples judge"
 
 
-@pytest.mark.parametrize("bad", [{"rounds": 0}, {"epochs": 0.0}, {"held_out": 1.0}, {"transplants": -0.1}])
+@pytest.mark.parametrize(
+    "bad", [{"rounds": 0}, {"more": -1}, {"epochs": 0.0}, {"held_out": 1.0}, {"transplants": -0.1}]
+)
 def test_settings_that_make_no_sense_are_refused(bad):
     with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
         potion.Antidote(**bad)
