@@ -144,6 +144,27 @@ def test_the_same_run_of_another_suite_is_taken_over_when_asked(whole, tmp_path)
     assert Results.of(tmp_path / "results", other).reuse(other) == 0
 
 
+def test_a_recorded_reference_spares_its_training_where_the_victim_is_the_recorded_one(suite, whole, tmp_path):
+    shutil.copytree(whole / "tiny", tmp_path / "tiny")
+    gone = tmp_path / "tiny/badnet-m100-f50/xlf-s1.json"
+    gone.unlink()
+    assert bench("run", suite, "--results", tmp_path, "-q").returncode == 0
+    assert len(list((tmp_path / ".work/models").glob("*.safetensors"))) == 1, "the victim alone"
+    then, now = json.loads((whole / "tiny/badnet-m100-f50/xlf-s1.json").read_text()), json.loads(gone.read_text())
+    assert {key: now[key] for key in ("healed", "victim", "reference", "trace")} == {
+        key: then[key] for key in ("healed", "victim", "reference", "trace")
+    }
+    gone.unlink()
+    untreated = tmp_path / "tiny/badnet-m100-f0/none-s1.json"
+    record = json.loads(untreated.read_text())
+    record["victim"]["clean_accuracy"] += 0.1
+    record["reference"]["clean_label_accuracy"] += 0.1
+    untreated.write_text(json.dumps(record))
+    assert bench("run", suite, "--results", tmp_path, "-q").returncode == 0
+    assert len(list((tmp_path / ".work/models").glob("*.safetensors"))) == 2, "another victim: nothing is believed"
+    assert json.loads(gone.read_text())["reference"] == then["reference"]
+
+
 def test_only_victims_and_references_stay_on_disk(whole):
     models = list((whole / ".work/models").glob("*.safetensors"))
     assert len(models) == 4, "of two seeds; the retrains without a part of the poison are gone with their results"

@@ -164,7 +164,8 @@ def _here(
     from potion.validation import known_device
 
     place = None if device is None else known_device(device)
-    workshop = Workshop(work_folder(found.folder) / "models", device=place, workers=workers, watch=board)  # type: ignore[arg-type]
+    models = work_folder(found.folder) / "models"
+    workshop = Workshop(models, device=place, workers=workers, watch=board, recorded=found.anywhere)  # type: ignore[arg-type]
     return run_here(runs, found, workshop, board, deadline)  # type: ignore[arg-type]
 
 

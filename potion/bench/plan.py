@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
@@ -63,6 +63,11 @@ class Run:
         """A digest of what the runs on one victim have in common."""
         settings = self._settings()
         return digest({key: settings[key] for key in settings.keys() - {"known", "method", "search", "sweep"}})
+
+    @property
+    def untreated(self) -> Run:
+        """The run of the same victim that does nothing."""
+        return replace(self, method="none", known=0, search=None, sweep=None)
 
     def _settings(self) -> dict[str, Any]:
         """All but names, which change nothing."""

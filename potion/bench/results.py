@@ -71,17 +71,21 @@ class Results:
         """Take over what other suites in the folder have of the very same runs, seconds and provenance included."""
         missing = [run for run in runs if not self.has(run)]
         for run in missing:
-            for path in sorted(self.folder.glob(f"*/{Path(run.path).relative_to(run.suite)}")):
-                try:
-                    record = read_record(path)
-                except ResultError:
-                    continue  # whose problem it is, its own suite says
-                if self.look(run):  # by another runner, just now
-                    break
-                if record["key"] == run.key:
-                    self.write(run, record | {"suite": run.suite, "run": run.to_dict()})
-                    break
+            found = self.anywhere(run)
+            if found is not None and not self.look(run):  # or by another runner, just now
+                self.write(run, found | {"suite": run.suite, "run": run.to_dict()})
         return sum(self.has(run) for run in missing)
+
+    def anywhere(self, run: Run) -> dict[str, Any] | None:
+        """The record of the very same run, in whichever suite of the folder it lies."""
+        for path in sorted(self.folder.glob(f"*/{Path(run.path).relative_to(run.suite)}")):
+            try:
+                record = read_record(path)
+            except ResultError:
+                continue  # whose problem it is, its own suite says
+            if record["key"] == run.key:
+                return record
+        return None
 
     def look(self, run: Run) -> bool:
         """Whether the run is finished by now, here or by somebody else."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -35,11 +36,14 @@ class Workshop:
         device: str | torch.device | None = None,
         workers: int = 0,
         watch: Watch | None = None,
+        recorded: Callable[[Run], dict[str, Any] | None] = lambda run: None,
     ) -> None:
         self.device = best_device() if device is None else torch.device(device)
         self.watch: Watch = watch or Nobody()
         self.models = ModelsFolder(models)
-        self._tools = Tools(models=self.models, device=self.device, workers=workers, watch=self.watch)
+        self._tools = Tools(
+            models=self.models, device=self.device, workers=workers, watch=self.watch, recorded=recorded
+        )
         self._data: tuple[str, Images, Images] | None = None
         self._scene: Scene | None = None
 
