@@ -78,7 +78,7 @@ def told(name: str, seed: str, found: list[dict[str, Any]]) -> str:
     capped = fmean(min(100, record["healed"]) for record in found)
     missed = sum(record["status"] == "not_found" for record in found)
     return (
-        f"| {name} | {seed} | {len(found)} | {mean(found, 'healed'):.1f} | {capped:.1f} | {mean(found, 'damage'):+.2f} "
+        f"| {name} | {seed} | {len(found)} | {mean(found, 'healed'):.1f} | {capped:.1f} | {mean(found, 'damage'):+z.2f} "
         f"| {missed} |"
     )
 

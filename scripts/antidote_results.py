@@ -43,8 +43,8 @@ def mean(rows: list[dict[str, Any]], key: str) -> float:
 
 def mean_and_worst(rows: list[dict[str, Any]], key: str, digits: int = 1) -> str:
     """The mean, and the worst in brackets where there are several."""
-    worst = f" ({min(row[key] for row in rows):.{digits}f})" if len(rows) > 1 else ""
-    return f"{mean(rows, key):.{digits}f}{worst}"
+    worst = f" ({min(row[key] for row in rows):z.{digits}f})" if len(rows) > 1 else ""
+    return f"{mean(rows, key):z.{digits}f}{worst}"
 
 
 def older(found: list[dict[str, Any]]) -> str:

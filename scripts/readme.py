@@ -69,13 +69,13 @@ def any_trigger() -> str:
 def averaged(average: Average) -> str:
     if average.mean is None:
         return "-"
-    text = f"{average.mean:.1f}" + (f" ± {average.std:.1f}" if average.std is not None else "")
+    text = f"{average.mean:z.1f}" + (f" ± {average.std:.1f}" if average.std is not None else "")
     return text if average.complete else f"({text})"
 
 
 def spread(values: list[float]) -> str:
     """One number where the seeds agree, else the lowest and the highest."""
-    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+    low, high = f"{min(values):z.1f}", f"{max(values):z.1f}"
     return low if low == high else f"{low} … {high}"
 
 

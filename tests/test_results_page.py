@@ -10,7 +10,8 @@ import pytest
 from potion.bench.claims import claims
 from potion.bench.plan import plan
 from potion.bench.repeats import repeats
-from potion.bench.results_page import results_page, strategies
+from potion.bench.results_page import results_page
+from potion.bench.searches import by_threshold, strategies
 from potion.bench.suite import load_suite, shipped_suites
 from potion.bench.tables import make, tables_for
 from potion.bench.typeset import as_markdown
@@ -55,6 +56,30 @@ def test_claims_compare_the_cells_that_all_have():
 @pytest.mark.parametrize("records", [[], [run("none", 0, 10, 0)], [run("xlf", 10, 90, -1)]])
 def test_where_nothing_can_be_compared_nothing_is_claimed(records):
     assert claims(records) == []
+
+
+def test_the_thresholds_are_compared_over_cells():
+    def record(known, *scores, poisoned=100):
+        points = [
+            {"rho": rho, "step": 1.1, "healed": h, "damage": d} for rho, (h, d) in zip((0.2, 0.5), scores, strict=True)
+        ]
+        return {"method": "xlf", "known": known, "scenario": {"poisoned": poisoned}, "points": points}
+
+    records = [
+        record(10, (90, -1), (80, 0)),
+        record(10, (92, -3), (80, 0)),  # another seed of the same cell
+        record(10, (71, 0), (60, -2), poisoned=500),
+        record(1, (50, 0), (40, 0.5)),
+        {"method": "none", "known": 0, "scenario": {"poisoned": 100}},
+    ]
+    heading, _, table = by_threshold("sensitivity-rho", records)
+    assert heading.startswith("## Where to stop?")
+    assert table.splitlines()[0] == "| known | method | step | rho = 0.2 | rho = 0.5 |"
+    assert table.splitlines()[2:] == [
+        "| 10 % to 100 % | XLF + PTN | 1.1 | 81.0 / -1.0 | 70.0 / -1.0 |",
+        "| one | XLF + PTN | 1.1 | 50.0 / +0.0 | 40.0 / +0.5 |",
+    ]
+    assert by_threshold("goel-cifar10", records[4:]) == []
 
 
 def test_walking_and_bisecting_are_compared_by_where_they_end():

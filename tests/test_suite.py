@@ -112,9 +112,7 @@ def test_a_mistake_is_named_with_file_and_key(tmp_path, old, new, message):
 
 
 def test_a_suite_that_is_not_there_is_named_with_those_that_are():
-    with pytest.raises(
-        SuiteError, match="no suite 'nonsense': neither a TOML file nor one of antidote-cifar10-baked, "
-    ):
+    with pytest.raises(SuiteError, match="no suite 'nonsense': neither a TOML file nor one of alpha-cifar100, "):
         load_suite("nonsense")
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
-from typing import Any
 
 from potion.bench.claims import Claim, claims
 from potion.bench.plan import planned_or_present
 from potion.bench.repeats import repeats
 from potion.bench.results import Results
+from potion.bench.searches import by_threshold, strategies
 from potion.bench.suite import load_suite, shipped_suites
-from potion.bench.tables import NAMES, Table, make, tables_for
+from potion.bench.tables import Table, make, tables_for
 from potion.bench.typeset import as_markdown
 
-__all__ = ["results_page", "strategies"]
+__all__ = ["results_page"]
 
 HEAD = """# Results
 
@@ -36,7 +34,7 @@ def results_page(suites: Sequence[str], folder: Path, figures: Sequence[str]) ->
         found = claims(records)
         if found:
             parts.append(_claims(suite, found))
-        parts += strategies(suite, records)
+        parts += by_threshold(suite, records) + strategies(suite, records)
         parts += repeats(load_suite(suite).title, runs, folder)
     tables = [make(spec, folder) for spec in tables_for(suites, everything=False)]
     parts += ["## Tables\n", *(as_markdown(table) for table in tables if _any(table))]
@@ -66,32 +64,6 @@ def _claims(suite: str, found: Sequence[Claim]) -> str:
         f"| {claim.paper} | {claim.found} | {'holds' if claim.held else '**does not hold**'} |" for claim in found
     ]
     return "\n".join(lines) + "\n"
-
-
-def strategies(suite: str, records: Sequence[dict[str, Any]]) -> list[str]:
-    """Where bisection ended, and after how many looks, beside the walk of the paper; where a suite compares them."""
-    searches: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for record in records:
-        searches[record["method"]] += [point for point in record.get("points", []) if "bisect" in point]
-    rows = [
-        f"| {NAMES[method]} | {len(points)} | {sum(_same_place(point) for point in points)} "
-        f"| {fmean(point['steps'] for point in points):.1f} | {fmean(point['bisect']['steps'] for point in points):.1f} |"
-        for method, points in searches.items()
-        if points
-    ]
-    if not rows:
-        return []
-    title = f"## Walking or bisecting? {load_suite(suite).title}\n"
-    head = [
-        "| method | searches | end at the same place | looks, walking | looks, bisecting |",
-        "|---|---:|---:|---:|---:|",
-    ]
-    return [title, "\n".join([*head, *rows]) + "\n"]
-
-
-def _same_place(point: dict[str, Any]) -> bool:
-    places = [None if each is None else each["s"] for each in (point["chosen"], point["bisect"]["chosen"])]
-    return places[0] == places[1]
 
 
 def _cost(suites: Sequence[str], folder: Path) -> str:

@@ -91,7 +91,7 @@ def _cells(average: Average, published: bool) -> list[str]:
     if average.mean is None:
         ours = f"missing (0 of {average.wanted})"
     else:
-        ours = f"{average.mean:.2f}" + (f" ± {average.std:.2f}" if average.std is not None else "")
+        ours = f"{average.mean:z.2f}" + (f" ± {average.std:.2f}" if average.std is not None else "")
         if not average.complete:
             ours = f"({ours}; {average.found} of {average.wanted})"
     if not published:
