@@ -13,9 +13,10 @@ __all__ = ["Antidote"]
 class Antidote:
     """Settings, the same for every attack: how long to teach, and how much of it is medicine.
 
-    ``epochs`` are passes over the training set, of each of the ``quarantines`` and of each of the ``rounds`` of immunising;
-    ``transplants`` is the share of images that get the trigger, ``corrected`` the least share of samples that are poison
-    with its true label; ``held_out`` is the part of the trusted samples which are kept for judging. The trigger is sought
+    ``epochs`` are passes over what is taught in each of the ``rounds`` of immunising, ``quarantine_epochs`` in each of the
+    ``quarantines``; ``transplants`` is the share of images that get the trigger. Poison with its true label is repeated
+    until it is a share of ``corrected``, each sample eight times at most. ``held_out`` is the part of the trusted samples
+    which are kept for judging. The trigger is sought
     in up to ``sources`` known samples, and in ``more`` of the others where fewer are known; masks are tried on ``pool``
     images. With ``carriers`` mixtures of images have a say in who is poison (:mod:`potion.carriers`), and only what is
     clearly poison is taught as such.

@@ -26,7 +26,7 @@ __all__ = ["MIXED", "Carriers", "steadiness"]
 MIXED: Final = 16
 """With so many trusted images is each sample mixed."""
 LOST: Final = 0.1
-"""In so many of its mixtures may a carrier's label lose."""
+"""So many of its mixtures may be below a sample's steadiness."""
 APART: Final = 3.0
 """By so many standard deviations of a rank test must poison be steadier than the rest."""
 

@@ -31,6 +31,8 @@ LEAST: Final = 20
 """Fewer trusted samples are not enough to search and teach on."""
 AVERAGED: Final = 4096
 """So many trusted samples say what images look like without a trigger."""
+JUDGED: Final = 256
+"""On so many held-out samples is judged how well a trigger works, the last ones: masks are sought on the first."""
 AGAIN: Final = 8
 """So often at most is a corrected sample shown in an epoch."""
 MISTAKEN: Final = 0.2
@@ -75,6 +77,7 @@ class Ward:
         self.known = [index for index in known if claimed[index]]
         self.quarantined = [index for index in torch.nonzero(claimed).flatten().tolist() if index not in aside]
         self._pool = fetch(plain_set, self.held_out[: settings.pool], device)[0]
+        self._judging = fetch(plain_set, self.held_out[-JUDGED:], device)[0]
         self._check()
         self.obeying = self.margins(victim, self.quarantined)[1] == self.claims(self.quarantined)
 
@@ -259,7 +262,7 @@ class Ward:
         hits = [
             (logits(model, trigger.onto(some)).argmax(1) == trigger.target).float().mean()
             for trigger in triggers
-            for some in self._pool[:256].split(self.batch_size)
+            for some in self._judging.split(self.batch_size)
         ]
         return float(torch.stack(hits).mean()) if hits else 0.0
 

@@ -39,6 +39,7 @@ def robustness() -> str:
     rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
         ("healed, damage", lambda each: graded(each["found"]["as it should be"])),
         ("10 % of the names wrong", lambda each: graded(each["found"]["10% of the names wrong"])),
+        ("10 % wrong, all of the attacker's class", lambda each: graded(each["found"].get("10% wrong, of its class"))),
         ("clean model, one name", lambda each: left_alone(each["found"]["clean model"], 0)),
         ("clean model, 50 names", lambda each: left_alone(each["found"]["clean model"], 1)),
         ("recall of the attacker's class: poisoned, healed, retrained", recalls),
@@ -69,7 +70,9 @@ def relapses() -> Iterator[tuple[str, Callable[[dict[str, Any]], str]]]:
     yield "attack success after 1 and 5 more epochs without it: healed", lambda each: returning(found(each), "rest")
 
 
-def graded(row: dict[str, Any]) -> str:
+def graded(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "not run yet"
     return f"{row['healed']:.1f}, {row['damage']:+.2f}{stopped(row)}"
 
 

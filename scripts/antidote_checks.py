@@ -89,7 +89,8 @@ def robustness(scene: Scene) -> Iterator[tuple[str, Any]]:
     known = scene.known(POISONED // 10)
     victim, reference = scene.victim.model, scene.trained(scene.poison).model
     poison = set(scene.poison)
-    order = torch.randperm(len(scene.train_set), generator=generator_for("wrong names", SEED)).tolist()
+    names = generator_for(f"wrong names {scene.run.attack.label}", SEED)
+    order = torch.randperm(len(scene.train_set), generator=names).tolist()
     clean = [index for index in order if index not in poison]
     untouched = PoisonedSet(scene.train_images, scene.attack, [], view=scene.train_set.view)
     target = int(scene.train_set.labels[known[0]])
@@ -97,8 +98,9 @@ def robustness(scene: Scene) -> Iterator[tuple[str, Any]]:
 
     result = treated(scene, victim, known)
     yield "as it should be", graded(scene, result)
-    wrong = known[: len(known) * 9 // 10] + clean[: len(known) // 10]
-    yield "10% of the names wrong", graded(scene, treated(scene, victim, wrong))
+    right, count = known[: len(known) * 9 // 10], len(known) // 10
+    yield "10% of the names wrong", graded(scene, treated(scene, victim, right + clean[:count]))
+    yield "10% wrong, of its class", graded(scene, treated(scene, victim, right + ordinary[:count]))
     models = {"victim": victim, "healed": result.model, "reference": reference}
     yield "classes", {name: classes_of(scene, model) for name, model in models.items()}
     yield "clean model", {
