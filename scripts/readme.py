@@ -38,11 +38,11 @@ def headline() -> str:
     """Mean and standard deviation over the scenarios of the main suite; in brackets what lacks some of them."""
     made = make(suite_table(HEADLINE), ROOT / "results")
     lines = [
-        "| | healed, 10 % to 100 % known | damage | healed, one known | damage |",
-        "|---|---:|---:|---:|---:|",
+        "| | seeds | healed, 10 % to 100 % known | damage | healed, one known | damage |",
+        "|---|---:|---:|---:|---:|---:|",
     ]
     for row in made.rows:
-        lines.append(f"| {row.name} | " + " | ".join(averaged(each) for each in row.averages) + " |")
+        lines.append(f"| {row.name} | {row.seeds} | " + " | ".join(averaged(each) for each in row.averages) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -48,6 +48,26 @@ def problem(embedded, victim):
     )
 
 
+def test_methods_without_ptn_see_the_importances_that_it_sees(problem):
+    healed = potion.heal(
+        problem.model,
+        problem.train_set,
+        problem.known,
+        "ssd",
+        batch_size=120,
+        retain_share=1,
+        device="cpu",
+        progress=False,
+    )
+    model = problem.copied()
+    for seen, ours in (
+        (healed.retain, problem.retain_importances(model, problem.retained, "ssd")),
+        (healed.forget, problem.forget_importances(model, "ssd")),
+    ):
+        assert seen.keys() == ours.keys()
+        assert all(torch.equal(seen[name], ours[name]) for name in seen)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method(problem, name):
     before, state = fingerprint(problem.model), torch.get_rng_state()

@@ -85,6 +85,11 @@ def test_safetensors_come_back_byte_by_byte(case, patch, tmp_path):
     assert not same(healed, case[0])
 
 
+def test_quiet_says_nothing(patch):
+    assert command("show", patch, "--quiet").stdout == ""
+    assert command("diff", patch, patch, "--quiet").stdout == ""
+
+
 def sizes(layer):
     return (layer.in_features, layer.out_features) if isinstance(layer, nn.Linear) else ()
 

@@ -13,7 +13,7 @@ from potion.bench.repeats import repeats
 from potion.bench.results_page import results_page
 from potion.bench.searches import by_threshold, strategies
 from potion.bench.suite import load_suite, shipped_suites
-from potion.bench.tables import make, tables_for
+from potion.bench.tables import make, paper_tables, tables_for
 from potion.bench.typeset import as_markdown
 
 ROOT = Path(__file__).parent.parent
@@ -26,36 +26,66 @@ def test_the_page_is_made_of_the_results():
     assert made == (ROOT / "docs/results.md").read_text(), "potion bench tables --page docs/results.md"
 
 
-def run(method, known, healed, damage, poisoned=100):
-    return {"method": method, "known": known, "healed": healed, "damage": damage, "scenario": {"poisoned": poisoned}}
+def run(method, known, healed, damage, poisoned=100, seed=0):
+    scenario = {"poisoned": poisoned, "seed": seed}
+    return {"method": method, "known": known, "healed": healed, "damage": damage, "scenario": scenario}
 
 
-def test_claims_compare_the_cells_that_all_have():
+def paper(suite):
+    return next(spec for spec in paper_tables() if suite in spec.suites)
+
+
+def test_claims_compare_the_cells_and_seeds_that_all_have():
     records = [
         run("none", 0, 10, 0),
         *(run(method, known, *scores) for known in (10, 50) for method, scores in {
             "xlf": (94, -1), "lf": (90, -2), "ssd": (80 + known / 10, -3),
         }.items()),
-        run("xlf", 50, 92, -1),  # another seed: the mean of both counts once
+        *(run(method, 50, 92, -1, seed=1) for method in ("xlf", "lf", "ssd")),  # the mean of both seeds counts once
+        run("ssd", 10, 0, -50, seed=2),  # the others have no such seed
         run("xlf", 90, 0, -80),  # the others have no such cell
         run("ssd_grid", 10, 70, -9),
         run("retrain", 10, 20, 0), run("retrain", 100, 100, 0),
         run("xlf", 1, 60, -1), run("lf", 1, 70, -1), run("ssd", 1, 10, 0),
     ]  # fmt: skip
-    best, grid, retrained, one, stable = claims(records)
-    assert best.found == "XLF + PTN 93.5 % at -1.0, LF + PTN 90.0 % at -2.0, SSD + PTN 83.0 % at -3.0 (2 cells)."
+    best, grid, retrained, one, stable = claims(records, paper("goel-cifar10"))
+    assert best.paper == "XLF + PTN heals most and costs least."
+    told = "XLF + PTN 93.5 % at -1.0, LF + PTN 90.5 % at -1.8, SSD + PTN 84.8 % at -2.5 (2 cells, 1 to 2 seeds)."
+    assert best.found == told
     assert best.held
-    assert grid.found == "SSD + PTN 81.0 % at -3.0, SSD (grid) 70.0 % at -9.0 (1 cell)."
+    assert grid.found == "SSD + PTN 81.0 % at -3.0, SSD (grid) 70.0 % at -9.0 (1 cell, 1 seed)."
     assert grid.held
     assert retrained.found.startswith("EU (retrain) 20.0 % at +0.0, XLF + PTN 94.0 % at -1.0 (1 cell")
     assert not one.held
-    assert "LF + PTN 0.0" in stable.found
-    assert not stable.held
+    assert one.found.endswith("the poisoned model 10.0 %.")
+    assert "LF + PTN 0.7" in stable.found
+    assert not any(claim.held for claim in claims([run("none", 0, 10, 0), *lost(records)], paper("goel-cifar10")))
+
+
+def lost(records):
+    """The same, with XLF below all others."""
+    return [
+        record | ({"healed": 5.0 * (record["known"] > 10), "damage": -60.0} if record["method"] == "xlf" else {})
+        for record in records
+        if record["method"] in ("xlf", "lf", "ssd")
+    ]
+
+
+def test_what_is_claimed_for_a_suite_is_what_the_papers_own_table_says():
+    one = [run("none", 0, 13, 0), run("xlf", 1, 51, -7), run("lf", 1, 56, -4), run("ssd", 1, 13.5, 0)]
+    (claim,) = claims(one, paper("vit-imagenette-sine"))
+    assert (claim.paper, claim.held) == ("From one sample LF + PTN heals most; SSD does nothing.", True)
+    (claim,) = claims([*one[:3], run("ssd", 1, 34, 0)], paper("vit-imagenette-sine"))
+    assert not claim.held
+    assert claims(one, paper("vit-imagenette-moving")) == [], "the paper has no such table"
+    more = [run("xlf", 10, 83, -2), run("lf", 10, 80, -4), run("ssd", 10, 55, -1)]
+    (claim,) = claims(more, paper("vit-imagenette-sine"))
+    assert (claim.paper, claim.held) == ("XLF + PTN heals most, SSD + PTN costs least.", True)
 
 
 @pytest.mark.parametrize("records", [[], [run("none", 0, 10, 0)], [run("xlf", 10, 90, -1)]])
 def test_where_nothing_can_be_compared_nothing_is_claimed(records):
-    assert claims(records) == []
+    assert claims(records, paper("goel-cifar10")) == []
 
 
 def test_the_thresholds_are_compared_over_cells():

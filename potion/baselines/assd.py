@@ -17,8 +17,8 @@ def assd(problem: Problem) -> Repair:
     It assumes that all of the forget set is known; with poison it is not, and the percentile comes out wrong.
     """
     model = problem.copied()
-    retain = problem.importances(model, problem.retained, "ssd")
-    forget = problem.importances(model, problem.known, "ssd")
+    retain = problem.retain_importances(model, problem.retained, "ssd")
+    forget = problem.forget_importances(model, "ssd")
     alpha = alpha_at(retain, forget, len(problem.known) / problem.size)
     patch = dampen(model, retain, forget, alpha)
     patch.apply(model)

@@ -71,11 +71,23 @@ class Problem:
         }
         return train(model, settings.pop("dataset", self.train_set), recipe, indices=indices, **settings)
 
-    def importances(self, model: nn.Module, indices: list[int], kind: str) -> Importances:
-        """Importances over some of the training samples, in an order that the seed decides."""
-        order = shuffled(self.train_set, indices, generator_for("importances", self.seed))
+    def retain_importances(self, model: nn.Module, indices: list[int], kind: str) -> Importances:
+        """Importances over some of S_tr; of all that is retained they are those of :func:`potion.heal`, draw for draw."""
+        return self._importances(
+            model, shuffled(self.train_set, indices, generator_for("importances", self.seed)), kind
+        )
+
+    def forget_importances(self, model: nn.Module, kind: str) -> Importances:
+        """Importances over S_f, those of :func:`potion.heal`: SSD's vary so much with the draw of the augmentation that
+        methods which drew differently could not be compared.
+        """
+        return self._importances(model, self.known, kind)
+
+    def _importances(self, model: nn.Module, order: list[int], kind: str) -> Importances:
         with forked_rng(self.seed):
-            batches = DatasetBatches(self.train_set, order, self.batch_size, self.workers, self.device, self.seed)
+            batches = DatasetBatches(
+                self.train_set, order, self.batch_size, self.workers, self.device, self.seed, part=(0, 1)
+            )
             return importances(model, batches, kind)
 
 

@@ -6,7 +6,6 @@ from itertools import product
 from typing import Final
 
 import torch
-from torch import nn
 from torch.utils.data import TensorDataset
 
 from potion.baselines.problem import Problem, Repair
@@ -32,28 +31,37 @@ def ssd_grid(problem: Problem) -> Repair:
         \tfrac12 \left(\mathrm{Acc}_{S_f}(\infty) - \mathrm{Acc}_{S_f}(\alpha, \lambda)\right)
         + \tfrac12\, \mathrm{Acc}_{val}(\alpha, \lambda)
 
-    The validation samples are held out of S_tr (and so may be poisoned themselves); the importances do not see them, and
-    the test set is seen by nobody. Importances are computed once for all 50 settings. The first of equal ones is taken.
+    The validation samples are held out of S_tr (and so may be poisoned themselves, and the victim has trained on them); the
+    importances do not see them, and the test set is seen by nobody. Importances are computed once for all 50 settings. The
+    first of equal ones is taken.
     """
     model = problem.copied()
     held_out, rest = _split(problem.retained, problem.seed)
-    retain = problem.importances(model, rest, "ssd")
-    forget = problem.importances(model, problem.known, "ssd")
+    retain = problem.retain_importances(model, rest, "ssd")
+    forget = problem.forget_importances(model, "ssd")
     known, validation = _drawn(problem, problem.known), _drawn(problem, held_out)
     before = accuracy(model, known)
-    best, chosen = float("-inf"), (0.0, 0.0)
+    best, chosen, accuracies = float("-inf"), (0.0, 0.0), (before, 0.0)
     grid = list(product(ALPHAS, LAMBDAS))
     with Progress(problem.progress) as bars:
         for alpha, multiple in bars.track(grid, "settings of SSD", len(grid)):
             patch = dampen(model, retain, forget, alpha, lam=multiple * alpha)
             patch.apply(model)
-            score = _score(model, known, validation, before)
+            forgotten, kept = accuracy(model, known), accuracy(model, validation)
             patch.revert(model)
-            if score > best:
-                best, chosen = score, (alpha, multiple * alpha)
+            if (score := ((before - forgotten) + kept) / 2) > best:
+                best, chosen, accuracies = score, (alpha, multiple * alpha), (forgotten, kept)
     patch = dampen(model, retain, forget, chosen[0], lam=chosen[1])
     patch.apply(model)
-    return Repair(model=model, notes={"alpha": chosen[0], "lambda": chosen[1], "weights_changed": patch.count})
+    notes = {
+        "alpha": chosen[0],
+        "lambda": chosen[1],
+        "weights_changed": patch.count,
+        "score": best,
+        "known_accuracy": [before, accuracies[0]],
+        "validation_accuracy": accuracies[1],
+    }
+    return Repair(model=model, notes=notes)
 
 
 def _split(indices: list[int], seed: int) -> tuple[list[int], list[int]]:
@@ -71,7 +79,3 @@ def _drawn(problem: Problem, indices: list[int]) -> TensorDataset:
         )
     inputs, labels = zip(*batches, strict=True)
     return TensorDataset(torch.cat(inputs), torch.cat(labels))
-
-
-def _score(model: nn.Module, known: TensorDataset, validation: TensorDataset, before: float) -> float:
-    return ((before - accuracy(model, known)) + accuracy(model, validation)) / 2

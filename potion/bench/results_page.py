@@ -11,7 +11,7 @@ from potion.bench.repeats import repeats
 from potion.bench.results import Results
 from potion.bench.searches import by_threshold, strategies
 from potion.bench.suite import load_suite, shipped_suites
-from potion.bench.tables import Table, make, tables_for
+from potion.bench.tables import Table, make, paper_tables, tables_for
 from potion.bench.typeset import as_markdown
 
 __all__ = ["results_page"]
@@ -31,8 +31,8 @@ def results_page(suites: Sequence[str], folder: Path, figures: Sequence[str]) ->
     for suite in suites:
         runs = planned_or_present(load_suite(suite), folder)
         records = list(Results.of(folder, runs).records.values())
-        found = claims(records)
-        if found:
+        paper = next((spec for spec in paper_tables() if suite in spec.suites and "shares" in spec.groups), None)
+        if paper is not None and (found := claims(records, paper)):
             parts.append(_claims(suite, found))
         parts += by_threshold(suite, records) + strategies(suite, records)
         parts += repeats(load_suite(suite).title, runs, folder)

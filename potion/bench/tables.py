@@ -1,8 +1,9 @@
 """Tables: ours beside the published values, from result files alone, every mean over the same cells.
 
-A cell is one scenario (suite, attack, |S_m|, |S_f|). Seeds are averaged inside a cell; mean and sample standard deviation
-are then taken over the cells, as in the paper. A row that lacks cells, or seeds of a cell, shows what it has in brackets
-and no difference, because its mean is over something else; what would fill it is written below the table.
+A cell is one scenario (suite, attack, |S_m|, |S_f|). Mean and sample standard deviation are taken over the cells, as in the
+paper; seeds are averaged inside a cell before that, so single runs spread more than a row of several seeds shows. A row that
+lacks cells, or seeds of a cell, shows what it has in brackets and no difference, because its mean is over something else;
+what would fill it is written below the table.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ Force = Annotated[bool, typer.Option("--force", help="Write over OUT.")]
 
 
 @app.command()
-def show(patch: PatchFile, as_json: Json = False) -> None:
+def show(patch: PatchFile, as_json: Json = False, quiet: Quiet = False) -> None:
     """Which layers, how many weights, how strongly."""
     from potion.repair.patching import layers
     from potion.repair.shown import print_layers
@@ -39,6 +39,7 @@ def show(patch: PatchFile, as_json: Json = False) -> None:
     record = {**told, "before": found.before, "after": found.after, "weights": found.count, "layers": layers(found)}
     if as_json:
         typer.echo(json.dumps(record, indent=1))
+    if as_json or quiet:
         return
     print_layers(record["layers"])
     factors = [end for change in found.changes.values() for end in (change.factors.min(), change.factors.max())]
@@ -65,6 +66,7 @@ def diff(
     one: Annotated[Path, typer.Argument(help="A patch.safetensors.")],
     two: Annotated[Path, typer.Argument(help="Another one.")],
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """What two patches have in common: weights that both change, that one does, and how far the factors are apart."""
     from potion.repair.patching import compared
@@ -75,6 +77,7 @@ def diff(
     record = {"same_weights_before": first.before == second.before, "same_after": first.after == second.after}
     if as_json:
         typer.echo(json.dumps({**record, "layers": rows}, indent=1))
+    if as_json or quiet:
         return
     cells = [[_short(value) for value in row.values()] for row in rows]
     table(["layer", "both", "first only", "second only", "factors apart, at most"], cells)
