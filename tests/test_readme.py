@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("script", ["readme.py", "speed_docs.py", "antidote_docs.py"])
+@pytest.mark.parametrize("script", ["readme.py", "speed_docs.py", "antidote_docs.py", "differences.py"])
 def test_tables_are_made_from_the_results(script):
     done = subprocess.run(
         [sys.executable, ROOT / "scripts" / script, "--check"], check=False, capture_output=True, text=True
