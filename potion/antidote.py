@@ -61,11 +61,7 @@ def treat(
             if number == 0:
                 evidence = weighed(ward, triggers, filtered)
                 if not evidence.convincing:
-                    raise NothingFound(
-                        "no trigger was found: no small part of the known samples makes the model say their label of other "
-                        "images, hardly any other sample falls with them when the model is told the truth about it, and "
-                        f"they are like others with their label; {evidence.told()}"
-                    )
+                    raise NothingFound(f"no trigger was found: {evidence.told()}")
             placed, guesses, poison = ward.verdict(filtered)
             if number == 0:
                 carriers = ward.carriers(poison)

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -118,8 +118,12 @@ def labels_of(dataset: Dataset[Any], batch_size: int = 1024) -> Tensor:
     count = len(dataset)  # type: ignore[arg-type]
     rows = range(count)
     inner, indices = _unwrapped(dataset, rows)
-    labels = inner.tensors[1] if isinstance(inner, TensorDataset) else getattr(inner, "labels", None)
-    if isinstance(inner, TwoStage | TensorDataset) and isinstance(labels, Tensor):
+    labels = None
+    if _plain_tensors(inner):
+        labels = inner.tensors[1] if len(inner.tensors) == 2 else None
+    elif isinstance(inner, TwoStage):
+        labels = getattr(inner, "labels", None)
+    if isinstance(labels, Tensor) and labels.dim() == 1 and not labels.is_floating_point():
         return labels.cpu().long()[torch.as_tensor(indices)]
     chunks = [rows[begin : begin + batch_size] for begin in rows[::batch_size]]
     return torch.cat([fetch(dataset, list(chunk))[1].cpu() for chunk in chunks])
@@ -150,7 +154,7 @@ def _load(dataset: Dataset[Any], indices: Sequence[int]) -> Any:
         return dataset.raw(rows)
     if callable(getattr(type(dataset), "get_batch", None)):
         return dataset.get_batch(rows)  # type: ignore[attr-defined]
-    if isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__:
+    if _plain_tensors(dataset):
         return [tensor[rows.to(tensor.device)] for tensor in dataset.tensors]
     samples = [dataset[index] for index in indices]
     if samples and isinstance(samples[0], Mapping):
@@ -166,6 +170,11 @@ def _load(dataset: Dataset[Any], indices: Sequence[int]) -> Any:
             "train_set must yield (tensor, int) pairs with tensors of one shape (add transforms such as ToTensor and "
             f"Resize): {str(error).splitlines()[0]}"
         ) from error
+
+
+def _plain_tensors(dataset: Dataset[Any]) -> TypeGuard[TensorDataset]:
+    """Whether its tensors are what it yields: a subclass may change samples on the way, poison them for instance."""
+    return isinstance(dataset, TensorDataset) and type(dataset).__getitem__ is TensorDataset.__getitem__
 
 
 def _finish(dataset: Dataset[Any], loaded: Any, indices: Sequence[int], device: Device) -> Batch:

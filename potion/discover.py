@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 
 from potion.batches import labels_of
 from potion.distributed import is_sharded
+from potion.fingerprint import fingerprint
 from potion.margins import margins
 from potion.outliers import mistaken
 from potion.result import HealResult
@@ -30,7 +31,7 @@ MISTAKES: Final = 0.05
 class Suspect:
     """A sample with an attacker's label.
 
-    ``score`` is how many of the samples that are at least as suspicious will be poison; ``believed`` the class that the
+    ``score`` estimates how many of the samples that are at least as suspicious are poison; ``believed`` the class that the
     healed model gives it; ``fell`` by how much its label lost in the repair (logits).
     """
 
@@ -84,13 +85,16 @@ def discover(
     What the trigger gave to a label, the repair has taken away: labels of poison lose far more than those of clean
     samples, also where they happen to be right. Clean samples' labels rise and fall about a middle
     (:func:`potion.outliers.clean_middle`). How many rise by some amount tells how many clean ones will have fallen by twice
-    as much, and so how many of those that did are poison. The cut is where one in twenty would be a mistake; what the
-    antidote itself has corrected is taken to be poison in any case. The known samples themselves are left out.
+    as much, and so how many of those that did are poison. The cut is where one in twenty would be a mistake. That is an
+    estimate: small networks were seen to make more. What the antidote itself has corrected is taken to be poison in any
+    case. The known samples themselves are left out.
     """
     if result.status is not Status.HEALED:
         raise ValueError(f"discover compares a poisoned with a healed model, but the result is {result.status.value!r}")
     if is_sharded(model):
         raise ValueError("discover needs the whole model in one process")
+    if fingerprint(model) != result.patch.before:
+        raise ValueError("discover needs the poisoned model that the result was made from, but model has other weights")
     victim, healed = working_copy(model, device), working_copy(result.model, device)
     plain_set = train_set if unaugmented is None else unaugmented
     labels = labels_of(train_set)

@@ -50,11 +50,17 @@ class Evidence:
         return self.strength >= STRONG or fell_together or self.apart >= APART
 
     def told(self) -> str:
-        """The numbers, in one sentence."""
+        """Why it does not convince, with the numbers, in one sentence."""
+        company = (
+            f"few others fall when the model is told the truth about it ({self.company}, {self.enough} would do)"
+            if self.company < self.enough
+            else f"others fall when the model is told the truth about it ({self.company}), but the known samples do not "
+            f"({self.together:.0%} of them, {TOGETHER:.0%} would do)"
+        )
         return (
-            f"strength {self.strength:.2f} (of {STRONG}), {self.company} others fell (of {self.enough}) with "
-            f"{self.together:.0%} of the known samples (of {TOGETHER:.0%}), which lie {self.apart:.1f} standard deviations "
-            f"below them (of {APART:g})"
+            f"no small part of the known samples makes the model say their label of other images (strength "
+            f"{self.strength:.2f}, {STRONG} would do), {company}, and they are like others with their label "
+            f"({self.apart:.1f} standard deviations below them, {APART:g} would do)"
         )
 
     def to_dict(self) -> dict[str, Any]:

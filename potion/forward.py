@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["logits", "placed", "placement", "returned_logits"]
+__all__ = ["first_logits", "logits", "placed", "placement", "returned_logits", "told"]
 
 
 def placement(model: nn.Module) -> tuple[torch.device, dict[torch.dtype, int]]:
@@ -46,3 +46,21 @@ def logits(model: nn.Module, inputs: Tensor) -> Tensor:
     if outputs.dim() != 2 or len(outputs) != len(inputs):
         raise ValueError(f"model must return logits (N, K), got {tuple(outputs.shape)} for {len(inputs)} inputs")
     return outputs
+
+
+def first_logits(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The first call of somebody's model with somebody's data: where it fails, these two do not fit together."""
+    try:
+        return logits(model, inputs)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"the model fails on a batch of train_set, {tuple(inputs.shape)} of {told(inputs.dtype)}: {reason}"
+        ) from error
+
+
+def told(dtype: torch.dtype) -> str:
+    """The name of a type, as people write it."""
+    return str(dtype).removeprefix("torch.")

@@ -12,23 +12,24 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from potion.antidote import Antidote, NothingFound, treat
+from potion.antidote import Antidote
 from potion.batches import DatasetBatches, labels_of, shuffled
 from potion.dampening import dampen
 from potion.distributed import check_parallelism, is_sharded, world
 from potion.files import writable_folder
 from potion.forward import placement
+from potion.immunise import immunised
 from potion.importance import KINDS
+from potion.margins import margins
 from potion.neutralise import Found, Neutralisation
 from potion.patch import Patch
 from potion.progress import Progress
 from potion.result import HealResult
-from potion.runtime import Clock, Precision, copied, forked_rng, generator_for, plain_arithmetic
+from potion.runtime import Precision, copied, forked_rng, generator_for, plain_arithmetic
 from potion.search import PTN
-from potion.treatment import Treatment
 from potion.types import Status
-from potion.validation import check_train_set, check_weights, known_indices, whole_number
-from potion.version import __version__
+from potion.validation import check_same_samples, check_train_set, check_weights, known_indices, whole_number
+from potion.version import versions
 from potion.working import lent, working_copy
 
 __all__ = ["METHODS", "heal"]
@@ -43,9 +44,6 @@ WATCHED: Final = 2048
 """So many trusted samples are watched for damage."""
 ALLOWED: Final = 2.0
 """So many points of trusted accuracy may XLF cost in the antidote's place, if nobody has said otherwise."""
-FORGOTTEN: Final = 5.0
-"""So many may the antidote cost: the samples it is judged on are held out of what it teaches, but the victim had learned
-them by heart, and some of that goes without being damage."""
 
 
 def heal(
@@ -108,17 +106,18 @@ def heal(
     """
     check_weights(model)
     check_parallelism(model)
-    _check_settings(train_set, unaugmented, method, search, retain, retain_share, exponent)
+    _check_settings(train_set, unaugmented, method, search, antidote, retain, retain_share, exponent)
     batch_size, seed = whole_number("batch_size", batch_size, least=1), whole_number("seed", seed)
     count = len(train_set)  # type: ignore[arg-type]
     known = known_indices(known_poison, count)
     if cache is not None:
         writable_folder(cache)
     plain_set = train_set if unaugmented is None else unaugmented
+    check_same_samples(train_set, plain_set, known, seed)
     notes: list[str] = []
     if method == "antidote":
         with plain_arithmetic():
-            result = _immunised(
+            result = immunised(
                 model, train_set, plain_set, known, antidote, search, batch_size=batch_size, device=device, seed=seed,
                 progress=progress,
             )  # fmt: skip
@@ -153,6 +152,8 @@ def heal(
         patch = _dampened(model, found, method, len(known), search)
         repaired = model if is_sharded(model) else copied(model)
         patch.write(repaired)
+    if notes and patch.count:
+        notes.append(_left_of_the_label(model, repaired, train_set, plain_set, known, batch_size, device, seed))
     return HealResult(
         status=found.outcome.status,
         model=repaired,
@@ -172,6 +173,29 @@ def heal(
     )
 
 
+def _left_of_the_label(
+    model: nn.Module,
+    repaired: nn.Module,
+    train_set: Dataset[Any],
+    plain_set: Dataset[Any],
+    known: list[int],
+    batch_size: int,
+    device: str | torch.device | None,
+    seed: int,
+) -> str:
+    """What no guard sees, in one sentence: how many other samples with the attacker's label keep it."""
+    labels = labels_of(train_set)
+    claimed = torch.isin(labels, labels[known])
+    claimed[known] = False
+    others = torch.nonzero(claimed).flatten().tolist()[:WATCHED]
+    shares = []
+    for each in (model, repaired):
+        with forked_rng(seed):
+            _, guesses = margins(working_copy(each, device), plain_set, others, batch_size)
+        shares.append(float((guesses == labels[others]).float().mean()) if others else 0.0)
+    return f"of the other samples with that label {shares[0]:.0%} got it before and {shares[1]:.0%} get it now"
+
+
 def _dampened(model: nn.Module, found: Found, method: str, known: int, search: PTN) -> Patch:
     """What the search chose, as a patch; an empty one where it chose nothing."""
     chosen = found.outcome.chosen
@@ -179,77 +203,26 @@ def _dampened(model: nn.Module, found: Found, method: str, known: int, search: P
         return Patch.between(model, {}, method=method)
     patch = dampen(model, found.retain, found.forget, chosen.alpha)
     return patch.with_metadata(
-        method=method, s=chosen.s, rho=search.rho, known=known, weights=patch.count, **_versions()
+        method=method, s=chosen.s, rho=search.rho, known=known, weights=patch.count, **versions()
     )
-
-
-def _immunised(
-    model: nn.Module,
-    train_set: Dataset[Any],
-    plain_set: Dataset[Any],
-    known: list[int],
-    settings: Antidote,
-    search: PTN,
-    *,
-    batch_size: int,
-    device: str | torch.device | None,
-    seed: int,
-    progress: bool,
-) -> HealResult:
-    """The antidote, judged on held-out trusted images: the trigger must have lost its power, and they their accuracy not."""
-    if world().size > 1:
-        raise ValueError("the antidote runs in one process; under torchrun use method='xlf'")
-    victim = working_copy(model, device).requires_grad_(False)
-    clock = Clock(placement(victim)[0])
-    treatment: Treatment | None = None
-    status, notes = Status.NOT_FOUND, []
-    patch = Patch.between(model, {}, method="antidote")
-    with forked_rng(seed):
-        labels = labels_of(train_set)
-        try:
-            healed, treatment = treat(
-                victim, train_set, plain_set, labels, known, settings, clock=clock, batch_size=batch_size,
-                seed=seed, progress=progress,
-            )  # fmt: skip
-        except NothingFound as reason:
-            notes = [str(reason)]
-    if treatment is not None:
-        status, notes = treatment.judged(search.rho, FORGOTTEN if search.guard is None else search.guard)
-    with clock("patch"):
-        if status is Status.HEALED:
-            patch = Patch.towards(model, healed, method="antidote", known=len(known), **_versions())
-        repaired = copied(model)
-        patch.write(repaired)
-    return HealResult(
-        status=status,
-        model=repaired,
-        patch=patch,
-        trace=[],
-        chosen=None,
-        known_accuracy=0.0 if treatment is None else treatment.known[0],
-        method="antidote",
-        known=len(known),
-        search=search,
-        retain={},
-        forget={},
-        timings=clock.seconds,
-        known_poison=known,
-        notes=notes,
-        treatment=treatment,
-    )
-
-
-def _versions() -> dict[str, Any]:
-    return {"versions": {"potion": __version__, "torch": torch.__version__}}
 
 
 def _check_settings(
-    train_set: Any, unaugmented: Any, method: str, search: Any, retain: str, retain_share: Any, exponent: Any
+    train_set: Any,
+    unaugmented: Any,
+    method: str,
+    search: Any,
+    antidote: Any,
+    retain: str,
+    retain_share: Any,
+    exponent: Any,
 ) -> None:
     if method not in METHODS:
         raise ValueError(f"unknown method {method!r}; known are {', '.join(METHODS)}")
     if not isinstance(search, PTN):
         raise TypeError(f"search must be a potion.PTN, got {type(search).__name__}")
+    if not isinstance(antidote, Antidote):
+        raise TypeError(f"antidote must be a potion.Antidote, got {type(antidote).__name__}")
     if exponent is not None and (isinstance(exponent, bool) or not isinstance(exponent, float | int)):
         raise TypeError(f"exponent must be a number, got {exponent!r}")
     if retain_share is not None and (

@@ -11,7 +11,7 @@ from torch import Tensor, autocast, nn
 from torch.nn.functional import cross_entropy
 
 from potion.forward import logits
-from potion.trigger import DOMAINS, SOUGHT, Domain, Trigger
+from potion.trigger import DOMAINS, SOUGHT, Domain, Trigger, extremes
 
 __all__ = ["Search", "Surroundings", "localise"]
 
@@ -39,11 +39,6 @@ class Surroundings:
     trusted: Tensor
     ordinary: Mapping[int, Tensor]
 
-    @property
-    def limits(self) -> tuple[float, float]:
-        """The smallest and the largest value of an input."""
-        return float(self.trusted.min()), float(self.trusted.max())
-
 
 def localise(
     model: nn.Module,
@@ -61,7 +56,7 @@ def localise(
     mode, with frozen weights.
     """
     generator = torch.Generator(sources.device).manual_seed(seed)
-    half = len(around.trusted) // 2
+    half, limits = len(around.trusted) // 2, extremes(around.trusted, sources)
     found: list[list[Trigger]] = [[] for _ in sources]
     rows = range(len(sources))
     size = max(1, search.at_once // search.images)
@@ -69,15 +64,13 @@ def localise(
         for chunk in (rows[begin : begin + size] for begin in rows[::size]):
             some = [labels[row] for row in chunk]
             masks = _soft_masks(
-                model, domain, sources[list(chunk)], some, around.trusted[:half], around.limits, search, generator
+                model, domain, sources[list(chunk)], some, around.trusted[:half], limits, search, generator
             )
             for row, mask in zip(chunk, masks, strict=True):
                 images = _some(around.trusted[half:], search.looked_at, generator)
                 controls = _some(around.ordinary[labels[row]], search.looked_at, generator)
                 found[row].append(
-                    _hard(
-                        model, domain, mask, sources[row], labels[row], images, controls, around.limits, search.at_once
-                    )
+                    _hard(model, domain, mask, sources[row], labels[row], images, controls, limits, search.at_once)
                 )
     return [_shortest(each) for each in found]
 

@@ -18,6 +18,9 @@ __all__ = ["Medicine", "taught"]
 
 GROUPS: Final = 8
 """So many different transplants in one batch: each is one operation, whatever the number of images."""
+STEPS: Final = 16
+SMALLEST: Final = 16
+"""An epoch has so many steps at least, if batches of so many samples give them: of a small set larger ones teach nothing."""
 
 
 class Medicine(Dataset[Any]):
@@ -48,6 +51,7 @@ class Medicine(Dataset[Any]):
         """A batch on the device."""
         rows = indices.tolist()
         inputs, labels = fetch(self.data, rows, self.device)
+        inputs = inputs.float()
         changed = [(place, self.corrected[row]) for place, row in enumerate(rows) if row in self.corrected]
         if changed:
             places, truth = torch.tensor(changed).T.to(labels.device, non_blocking=True)
@@ -88,7 +92,7 @@ def taught(
     student = copied(model)
     for p in student.parameters():
         p.requires_grad_(p.is_floating_point())
-    size = min(batch_size, len(indices))
+    size = min(batch_size, max(SMALLEST, len(indices) // STEPS), len(indices))
     recipe = Recipe(
         iterations=max(1, round(epochs * len(indices) / size)),
         batch_size=size,

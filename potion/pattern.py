@@ -9,14 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from potion.batches import DatasetBatches
+from potion.batches import DatasetBatches, fetch
 from potion.forward import logits, placement
-from potion.trigger import Trigger
+from potion.trigger import Trigger, extremes
 
 __all__ = ["pattern"]
 
 FEW: Final = 32
 """Of fewer samples the average shows the samples, not what they have in common."""
+SEEN: Final = 256
+"""So many poisoned images tell how bright and how dark images can be."""
 WORKS: Final = 0.1
 """A pattern that makes fewer of the images obey is not used."""
 
@@ -58,7 +60,7 @@ def pattern(
         target=target,
         success=0.0,
         control=_obeying(model, images, target, batch_size),
-        limits=(float(images.min()), float(images.max())),
+        limits=extremes(images, fetch(dataset, list(poison)[:SEEN])[0]),
     )
     found = found.with_success(_obeying(model, found.onto(images), target, batch_size))
     return found if found.gain >= WORKS else None

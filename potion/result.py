@@ -57,10 +57,11 @@ class HealResult:
                 return f"healed; {self.treatment.told()}"
             case Status.HEALED:
                 assert self.chosen is not None
+                steps = self.trace.index(self.chosen) + 1
                 return (
                     f"healed; {self.patch.count:,} weights were dampened, which took the accuracy on the {self.known} known "
                     f"poisoned sample{'s' * (self.known > 1)} from {self.known_accuracy:.1%} to "
-                    f"{self.chosen.known_accuracy:.1%} in {len(self.trace)} step{'s' * (len(self.trace) > 1)}."
+                    f"{self.chosen.known_accuracy:.1%} in {steps} step{'s' * (steps > 1)}."
                 )
             case Status.NOT_LEARNED:
                 return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from torch import Tensor
@@ -35,9 +35,9 @@ class Treatment:
     known: tuple[float, float]
     obeys: tuple[float, float]
     trusted: tuple[float, float]
-    corrected: dict[int, int]
+    corrected: dict[int, int] = field(repr=False)
     carriers: int
-    examples: Tensor
+    examples: Tensor = field(repr=False)
 
     @property
     def localised(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -56,6 +56,11 @@ SOUGHT: Final = ("pixels", "waves")
 """The domains in which masks are searched for; what is to be added comes from an average (:mod:`potion.pattern`)."""
 
 
+def extremes(*images: Tensor) -> tuple[float, float]:
+    """The smallest and the largest value of images. Poisoned ones belong to them: a trigger may be the brightest thing."""
+    return min(float(each.min()) for each in images), max(float(each.max()) for each in images)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trigger:
     """Entries ``mask`` of the image ``source`` in a domain; put onto other images they make the model say ``target``.
@@ -65,8 +70,8 @@ class Trigger:
     """
 
     domain: str
-    mask: Tensor
-    source: Tensor
+    mask: Tensor = field(repr=False)
+    source: Tensor = field(repr=False)
     target: int
     success: float
     control: float

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
+from potion.batches import fetch
 from potion.distributed import local
+from potion.runtime import forked_rng
 
 __all__ = [
     "check_labels",
     "check_logits",
+    "check_same_samples",
     "check_train_set",
     "check_weights",
     "known_device",
@@ -22,10 +26,13 @@ __all__ = [
     "whole_number",
 ]
 
+COMPARED: Final = 64
+"""So many labels of two sets that should have the same samples are compared."""
+
 
 def known_indices(known_poison: Iterable[Any], count: int) -> list[int]:
     """The known poison as a list of distinct indices into a training set of ``count`` samples."""
-    if isinstance(known_poison, str | bytes) or not isinstance(known_poison, Iterable):
+    if isinstance(known_poison, str | bytes) or not isinstance(known_poison, Iterable) or _is_one(known_poison):
         raise TypeError(f"known_poison must be a list of indices into train_set, got {type(known_poison).__name__}")
     if count == 0:
         raise ValueError("train_set is empty")
@@ -44,9 +51,14 @@ def known_indices(known_poison: Iterable[Any], count: int) -> list[int]:
     return indices
 
 
+def _is_one(thing: Any) -> bool:
+    """Whether a tensor or an array is a single number, which calls itself iterable."""
+    return getattr(thing, "ndim", 1) == 0
+
+
 def _index(entry: Any) -> int:
     # A bool is an int to Python, but a mask where indices are expected is a mistake.
-    if isinstance(entry, bool) or (isinstance(entry, Tensor) and entry.dtype == torch.bool):
+    if isinstance(entry, bool | np.bool_) or (isinstance(entry, Tensor) and entry.dtype == torch.bool):
         raise TypeError("known_poison must hold indices, not a mask of booleans; numpy.flatnonzero(mask) makes them")
     try:
         return operator.index(entry)
@@ -88,6 +100,23 @@ def check_train_set(train_set: Any) -> None:
         )
     if not hasattr(train_set, "__len__") or not hasattr(train_set, "__getitem__"):
         raise TypeError(f"train_set must be a map-style dataset with a length, got {type(train_set).__name__}")
+
+
+def check_same_samples(train_set: Dataset[Any], plain_set: Dataset[Any], known: Sequence[int], seed: int) -> None:
+    """Refuse an unaugmented set that has other labels, or the samples in another order; some are looked at."""
+    if plain_set is train_set:
+        return
+    count = len(train_set)  # type: ignore[arg-type]
+    some = [*known[:COMPARED], *range(0, count, max(1, count // COMPARED))]
+    with forked_rng(seed):
+        labels = [fetch(dataset, some)[1].cpu() for dataset in (train_set, plain_set)]
+    wrong = torch.nonzero(labels[0] != labels[1]).flatten().tolist()
+    if wrong:
+        index, ours, theirs = some[wrong[0]], int(labels[0][wrong[0]]), int(labels[1][wrong[0]])
+        raise ValueError(
+            f"unaugmented must have the samples of train_set in the same order, but sample {index} is labelled {theirs} "
+            f"there, not {ours}"
+        )
 
 
 def check_weights(model: nn.Module) -> None:

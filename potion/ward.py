@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from potion.antidote_settings import Antidote
-from potion.batches import fetch
+from potion.batches import Batch, fetch
 from potion.carriers import MIXED, Carriers, steadiness
-from potion.forward import logits
+from potion.forward import first_logits, logits, placed, placement, told
 from potion.localise import Surroundings, localise
 from potion.margins import margins
 from potion.medicine import Medicine, taught
@@ -76,9 +76,9 @@ class Ward:
         self.held_out, self.trusted = trusted[:judged], trusted[judged:]
         self.known = [index for index in known if claimed[index]]
         self.quarantined = [index for index in torch.nonzero(claimed).flatten().tolist() if index not in aside]
-        self._pool = fetch(plain_set, self.held_out[: settings.pool], device)[0]
-        self._judging = fetch(plain_set, self.held_out[-JUDGED:], device)[0]
+        self._pool = self._fetched(plain_set, self.held_out[: settings.pool])[0]
         self._check()
+        self._judging = self._fetched(plain_set, self.held_out[-JUDGED:])[0]
         self.obeying = self.margins(victim, self.quarantined)[1] == self.claims(self.quarantined)
 
     @torch.no_grad()
@@ -87,9 +87,16 @@ class Ward:
         if self._pool.dim() != 4:
             shape = tuple(self._pool.shape[1:])
             raise ValueError(f"the antidote is for images (C, H, W), but the samples are {shape}: take another method")
+        if not self._pool.is_floating_point():
+            raise ValueError(f"train_set yields {told(self._pool.dtype)}: give the antidote images as floats")
         if not self._pool.isfinite().all():
             raise ValueError("train_set holds images with NaN or inf")
-        outputs = logits(self.victim, self._pool[:2])
+        others = [told(dtype) for dtype, count in placement(self.victim)[1].items() if count and dtype != torch.float32]
+        if others:
+            raise ValueError(
+                f"the antidote teaches in float32, but the model has {others[0]} weights: give it model.float()"
+            )
+        outputs = first_logits(self.victim, self._pool[:2])
         check_logits(outputs)
         check_labels(self.labels, outputs.shape[1])
 
@@ -156,18 +163,23 @@ class Ward:
         for dataset in (self.plain_set, *[self.train_set] * VIEWS):
             if not waiting or len(views) >= count:
                 break
-            seen, own = fetch(dataset, waiting, self.device)
+            seen, own = self._fetched(dataset, waiting)
             fires = logits(self.victim, seen).argmax(1) == own
             views += seen[fires].unbind()
             labels += own[fires].unbind()
             waiting = [index for index, fired in zip(waiting, fires.tolist(), strict=True) if not fired]
         if not views:
-            return fetch(self.plain_set, list(indices)[:count], self.device)
+            return self._fetched(self.plain_set, list(indices)[:count])
         return torch.stack(views[:count]), torch.stack(labels[:count])
 
     def _ordinary(self, label: int) -> Tensor:
         mine = [index for index in self.quarantined if self.labels[index] == label]
-        return fetch(self.plain_set, mine[: self.settings.pool] or self.held_out[: self.settings.pool], self.device)[0]
+        return self._fetched(self.plain_set, mine[: self.settings.pool] or self.held_out[: self.settings.pool])[0]
+
+    def _fetched(self, dataset: Dataset[Any], indices: Sequence[int]) -> Batch:
+        """Samples on the device, as the patient wants them, also where a dataset has another type of floats."""
+        inputs, labels = fetch(dataset, indices, self.device)
+        return placed(self.victim, inputs), labels
 
     def taught(
         self, indices: list[int], corrected: dict[int, int], triggers: list[Trigger], epochs: float, purpose: str

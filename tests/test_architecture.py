@@ -32,7 +32,7 @@ ORDER = [
         "result",
         "working",
     ),
-    *("neutralise", "heal", "discover"),
+    *("immunise", "neutralise", "heal", "discover"),
     *("attacks", "metrics", "data", "models", "baselines", "embedded", "gallery", "tradeoff"),
     *("demo", "terminal", "repair", "bench", "report", "cli"),
 ]

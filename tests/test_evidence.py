@@ -90,4 +90,17 @@ def test_one_of_three_things_must_be_seen(changed, convincing):
     found = Evidence(**{"strength": 0.1, "company": 6, "enough": 7, "together": 0.4, "apart": 2.9} | changed)
     assert found.convincing == convincing
     assert found.to_dict()["company"] == found.company
-    assert f"{found.company} others fell (of 7)" in found.told()
+
+
+def test_what_does_not_convince_is_told_as_it_is():
+    weak = {"strength": 0.1, "enough": 7, "apart": 1.5}
+    alone = Evidence(**weak, company=2, together=1.0).told()
+    assert "few others fall when the model is told the truth about it (2, 7 would do)" in alone
+    without = Evidence(**weak, company=12, together=0.25).told()
+    assert (
+        "others fall when the model is told the truth about it (12), but the known samples do not (25% of them"
+        in without
+    )
+    for told in (alone, without):
+        assert "strength 0.10, 0.14 would do" in told
+        assert "1.5 standard deviations below them, 3 would do" in told

@@ -225,8 +225,10 @@ BAD = {
     "not an integer": (dict(known_poison=[1.0]), TypeError, "must hold integers, got 1.0"),
     "a mask": (dict(known_poison=[True, False]), TypeError, "not a mask"),
     "a tensor mask": (dict(known_poison=torch.tensor([True, False])), TypeError, "not a mask"),
-    "a numpy mask": (dict(known_poison=np.array([True, False])), TypeError, "must hold integers"),
+    "a numpy mask": (dict(known_poison=np.array([True, False])), TypeError, "not a mask"),
     "a number": (dict(known_poison=3), TypeError, "must be a list of indices"),
+    "a number in a tensor": (dict(known_poison=torch.tensor(3)), TypeError, "must be a list of indices"),
+    "a number in an array": (dict(known_poison=np.array(3)), TypeError, "must be a list of indices"),
     "a name": (dict(known_poison="17"), TypeError, "must be a list of indices"),
     "all known": (dict(known_poison=range(200)), ValueError, "names all 200 samples"),
     "batch size 0": (dict(batch_size=0), ValueError, "batch_size must be"),
@@ -272,6 +274,26 @@ def test_bad_models_and_data_are_refused(case):
     ):
         with pytest.raises(TypeError, match=words):
             heal((model, odd, known))
+
+
+def test_a_model_that_does_not_fit_the_data_is_told_with_their_shape(case):
+    model, data, known = case
+    with pytest.raises(ValueError, match=r"fails on a batch of train_set, \(12, 5\) of float32: mat1 and mat2"):
+        heal((model, TensorDataset(data.tensors[0][:, :5], data.tensors[1]), known))
+
+
+def test_labels_that_begin_with_one_are_not_called_unlearned(case):
+    """The model gives none of the known poison its label then, which is what poison that was not learned looks like."""
+    model, data, known = case
+    with pytest.raises(ValueError, match=r"labels from 1 to 4, but the model has 4 logits"):
+        heal((model, TensorDataset(data.tensors[0], data.tensors[1] + 1), known))
+
+
+def test_the_steps_that_are_told_are_those_up_to_the_choice(case):
+    result = heal(case, search=potion.PTN(stop="trusted"))
+    steps = result.trace.index(result.chosen) + 1
+    assert steps < len(result.trace), "this rule looks farther than it goes"
+    assert f"in {steps} step" in result.summary()
 
 
 def test_the_result_stays_in_the_callers_precision_and_place(case):

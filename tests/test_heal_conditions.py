@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 import potion
-from potion.batches import fetch
+from potion.batches import fetch, labels_of
 from potion.search import search
 from potion.types import Look
 
@@ -42,6 +42,28 @@ def test_datasets_that_override_what_they_inherit_are_asked(case):
     inputs, labels = fetch(Lines(data, range(5)), [0, 1, 2])
     assert labels.tolist() == [1, 1, 1]
     assert torch.equal(inputs, data.tensors[0][:3])
+
+
+class Relabels(TensorDataset):
+    def __getitem__(self, index):
+        x, y = super().__getitem__(index)
+        return x, int(y) + 1
+
+
+def test_labels_are_those_that_a_dataset_yields(case):
+    x, y = case[1].tensors
+    assert torch.equal(labels_of(Relabels(x, y)), y + 1)
+    assert torch.equal(labels_of(Subset(Relabels(x, y), [3, 1])), y[[3, 1]] + 1)
+    with pytest.raises(TypeError, match="one integer label"):
+        labels_of(TensorDataset(x, y.float()))
+
+
+def test_an_unaugmented_set_in_another_order_is_refused(case):
+    data = case[1]
+    turned = Subset(data, [*range(100), *range(199, 99, -1)])
+    with pytest.raises(ValueError, match=r"same order, but sample 1\d\d is labelled \d there, not \d"):
+        heal(case, unaugmented=turned)
+    assert heal(case, unaugmented=Subset(data, range(200))).patch.after == heal(case).patch.after
 
 
 class Named(Dataset):
@@ -149,6 +171,7 @@ LATE = {
     "exponent is a word": (dict(exponent="1"), TypeError, "exponent must be a number"),
     "unaugmented too short": (dict(unaugmented=[0]), ValueError, "unaugmented must have the 200 samples"),
     "no such device": (dict(device="gpu"), ValueError, "device 'gpu' is not one that torch knows"),
+    "antidote is a word": (dict(antidote="strong"), TypeError, "antidote must be a potion.Antidote, got str"),
     "workers": (dict(workers=-1), ValueError, "workers must be"),
 }  # fmt: skip
 
@@ -198,7 +221,7 @@ class Counting(torch.utils.data.Dataset):
 def test_a_share_of_the_training_set_is_read_in_whole_batches(case, share, batches):
     model, data, known = case
     counting = Counting(data)
-    heal((model, counting, known), batch_size=16, retain_share=share, unaugmented=data)
+    heal((model, counting, known), batch_size=16, retain_share=share)
     read = [index for index in counting.asked if index not in known[:12]]
     assert len(read) == len(set(read)) == 16 * batches, "each once, of the 188 that are not known poison"
 
@@ -207,7 +230,7 @@ def test_a_share_of_the_training_set_is_read_in_whole_batches(case, share, batch
 def test_by_default_a_third_is_read_but_no_fewer_than_24_batches(case, batch_size, batches):
     model, data, known = case
     counting = Counting(data)
-    heal((model, counting, known), batch_size=batch_size, unaugmented=data)
+    heal((model, counting, known), batch_size=batch_size)
     read = [index for index in counting.asked if index not in known[:12]]
     assert len(read) == min(188, batches * batch_size)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -90,6 +92,17 @@ def test_a_wrong_list_says_what_is_wrong(images, tmp_path, name, content, messag
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message):
         known_from(str(tmp_path / name), images)
+
+
+def test_a_list_may_come_through_a_pipe(images, tmp_path):
+    """As ``--known <(grep ...)`` gives it."""
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=("2\n",))
+    writer.start()
+    assert known_from(str(tmp_path / "pipe"), images) == [2]
+    writer.join()
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        known_from(str(tmp_path), images)
 
 
 def test_what_is_no_list(images, tmp_path):

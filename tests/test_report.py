@@ -240,6 +240,9 @@ def test_the_command_writes_a_page_and_never_over_one(folder, tmp_path):
         assert command(source, "--out", out, "--force").exit_code == 0
         assert str(folder) in out.read_text()
     out.write_text("mine")
+    nothing = command(tmp_path / "nothing", "--out", out)
+    assert "nothing" in nothing.output, "what cannot be read is told first: it will not be better with --force"
+    assert "--force" not in nothing.output
     refused = command(folder, "--out", out)
     assert refused.exit_code == 2
     assert "--force" in refused.output

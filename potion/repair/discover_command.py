@@ -49,7 +49,7 @@ def discover(
 
     The model is healed, and every sample with the label of a known one is ranked by how much that label lost in the repair:
     what the trigger gave is gone. The list is a CSV file with one sample a line, the surest first; **poison** says on which
-    side of the cut it lies, which is where one in twenty would be a mistake. The first suspects are also drawn
+    side of the cut it lies, by an estimate where one in twenty would be a mistake. The first suspects are also drawn
     (suspects.png), so that one can look.
 
     Exit code: 0, or 3 where the model could not be healed, so that there is nothing to compare, or 2 for bad input.

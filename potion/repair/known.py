@@ -42,7 +42,7 @@ def _entries(source: str) -> list[int | str]:
     path, parts = Path(source), source.split(",")
     if all(part.strip().isdecimal() for part in parts) and (len(parts) > 1 or not path.is_file()):
         return [int(part) for part in parts]  # before the path is looked at: many indices are too long for one
-    if not path.is_file():
+    if not path.exists() or path.is_dir():  # anything else can be read, a pipe too
         raise FileNotFoundError(
             f"--known {source}: no such file; give a text, CSV or JSON list, or indices like 17,4021"
         )

@@ -32,10 +32,10 @@ def report(
 
     if out.is_dir():
         fail(f"--out {out} is a folder: name a file, like {out / 'report.html'}")
-    if out.exists() and not force:
-        fail(f"{out} is there already: choose another --out, or write over it with --force")
     try:
         page = page_of(source)
+        if out.exists() and not force:
+            fail(f"{out} is there already: choose another --out, or write over it with --force")
         writable_folder(out.parent)
         replacing(out, lambda partial: partial.write_text(page.html, encoding="utf-8"))
     except (ReportError, OSError) as error:

@@ -1,0 +1,84 @@
+"""The antidote as a repair: treat a copy, judge it on held-out trusted images, and write down what changed."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from potion.antidote import Antidote, NothingFound, treat
+from potion.batches import labels_of
+from potion.distributed import world
+from potion.forward import placement
+from potion.patch import Patch
+from potion.result import HealResult
+from potion.runtime import Clock, copied, forked_rng
+from potion.search import PTN
+from potion.treatment import Treatment
+from potion.types import Status
+from potion.version import versions
+from potion.working import working_copy
+
+__all__ = ["immunised"]
+
+FORGOTTEN: Final = 5.0
+"""So many points of trusted accuracy may the antidote cost, if nobody has said otherwise: the samples it is judged on are
+held out of what it teaches, but the victim had learned them by heart, and some of that goes without being damage."""
+
+
+def immunised(
+    model: nn.Module,
+    train_set: Dataset[Any],
+    plain_set: Dataset[Any],
+    known: list[int],
+    settings: Antidote,
+    search: PTN,
+    *,
+    batch_size: int,
+    device: str | torch.device | None,
+    seed: int,
+    progress: bool,
+) -> HealResult:
+    """The antidote's result: healed where the trigger has lost its power, and held-out trusted images their accuracy not."""
+    if world().size > 1:
+        raise ValueError("the antidote runs in one process; under torchrun use method='xlf'")
+    victim = working_copy(model, device).requires_grad_(False)
+    clock = Clock(placement(victim)[0])
+    treatment: Treatment | None = None
+    status, notes = Status.NOT_FOUND, []
+    patch = Patch.between(model, {}, method="antidote")
+    with forked_rng(seed):
+        labels = labels_of(train_set)
+        try:
+            healed, treatment = treat(
+                victim, train_set, plain_set, labels, known, settings, clock=clock, batch_size=batch_size,
+                seed=seed, progress=progress,
+            )  # fmt: skip
+        except NothingFound as reason:
+            notes = [str(reason)]
+    if treatment is not None:
+        status, notes = treatment.judged(search.rho, FORGOTTEN if search.guard is None else search.guard)
+    with clock("patch"):
+        if status is Status.HEALED:
+            patch = Patch.towards(model, healed, method="antidote", known=len(known), **versions())
+        repaired = copied(model)
+        patch.write(repaired)
+    return HealResult(
+        status=status,
+        model=repaired,
+        patch=patch,
+        trace=[],
+        chosen=None,
+        known_accuracy=0.0 if treatment is None else treatment.known[0],
+        method="antidote",
+        known=len(known),
+        search=search,
+        retain={},
+        forget={},
+        timings=clock.seconds,
+        known_poison=known,
+        notes=notes,
+        treatment=treatment,
+    )
