@@ -8,7 +8,8 @@ The known poison names the attacker's labels, so every sample with another label
    transplanted trigger and their true label. Under it, undiscovered poison falls out of place among the samples that share
    its label; what does is named by its true class, and tells more about the trigger: what more of it contains, and what
    all of it adds to images on average (:mod:`potion.pattern`). With that, once more. Where poison keeps its label in
-   mixtures with other images, these have a say in who it is (:mod:`potion.carriers`).
+   mixtures with other images, these have a say in who it is (:mod:`potion.carriers`). Where nothing speaks for a trigger
+   yet, those that the model finds like the known samples are looked at, and may join them (:mod:`potion.kin`).
 3. *Immunise* the model on trusted samples, the quarantined ones that look like their label, the corrected poison, and
    transplants. The immunised model tells poison from the rest better than the quarantine did: look again, and once more.
 """
@@ -16,6 +17,8 @@ The known poison names the attacker's labels, so every sample with another label
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -23,6 +26,7 @@ from torch.utils.data import Dataset
 
 from potion.antidote_settings import Antidote
 from potion.evidence import weighed
+from potion.kin import family
 from potion.runtime import Clock
 from potion.treatment import Treatment
 from potion.trigger import Trigger
@@ -48,20 +52,31 @@ def treat(
 
     Raises :class:`NothingFound`.
     """
+    sorted_out = partial(
+        Ward, victim, train_set, plain_set, labels, settings=settings, device=clock.device, batch_size=batch_size, seed=seed,
+        progress=progress,
+    )  # fmt: skip
     with clock("sorting"):
-        ward = Ward(victim, train_set, plain_set, labels, known, settings, clock.device, batch_size, seed, progress)
+        ward = sorted_out(known)
     with clock("localising"):
         triggers = ward.localised(ward.known, settings.sources)
     with clock("quarantine"):
+        filtered = _quarantine(ward, {}, lesson_of(triggers), 0)
+        evidence = weighed(ward, triggers, filtered)
+        if not evidence.convincing and settings.kin:
+            evidence = replace(evidence, kin=family(ward, filtered))
+        if not evidence.convincing:
+            raise NothingFound(f"no trigger was found: {evidence.told()}")
+        adopted = [] if evidence.kin is None else list(evidence.kin.members)
+        if adopted:
+            ward = sorted_out(known, adopted=adopted)
+            triggers = ward.localised(ward.known, settings.sources)
+            filtered = _quarantine(ward, {}, lesson_of(triggers), 0)
         corrected: dict[int, int] = {}
         patterns: list[Trigger] = []
         for number in range(settings.quarantines):
-            lesson = lesson_of(triggers, patterns)
-            filtered = ward.taught(ward.trusted, corrected, lesson, settings.quarantine_epochs, f"quarantine {number}")
-            if number == 0:
-                evidence = weighed(ward, triggers, filtered)
-                if not evidence.convincing:
-                    raise NothingFound(f"no trigger was found: {evidence.told()}")
+            if number > 0:
+                filtered = _quarantine(ward, corrected, lesson_of(triggers, patterns), number)
             placed, guesses, poison = ward.verdict(filtered)
             if number == 0:
                 carriers = ward.carriers(poison)
@@ -80,6 +95,7 @@ def treat(
             corrected = ward.corrections(ward.clearest(placed, poison, carriers), guesses) | ward.truth(healed)
             admitted = ward.named((guesses == ward.claims(ward.quarantined)) & ~carriers.carries)
     with clock("judging"):
+        kin = [index for index in adopted if index not in set(known)]
         treatment = Treatment(
             evidence=evidence,
             triggers=_useful(triggers),
@@ -88,10 +104,16 @@ def treat(
             obeys=(ward.obeys(victim, doses), ward.obeys(healed, doses)),
             trusted=(ward.obedience(victim, ward.held_out), ward.obedience(healed, ward.held_out)),
             examples=ward.examples(3),
-            corrected=ward.corrections(poison & carriers.may, guesses),
+            kin=(ward.obedience(victim, kin), ward.obedience(healed, kin)) if kin else None,
+            corrected=ward.corrections(poison & carriers.may, guesses) | ward.rejected(healed, kin),
             carriers=int(carriers.carries.sum()),
         )
     return healed, treatment
+
+
+def _quarantine(ward: Ward, corrected: dict[int, int], lesson: list[Trigger], number: int) -> nn.Module:
+    """A copy of the patient that has learned from trusted samples alone, and what is known of the trigger and the poison."""
+    return ward.taught(ward.trusted, corrected, lesson, ward.settings.quarantine_epochs, f"quarantine {number}")
 
 
 def lesson_of(triggers: list[Trigger], patterns: Sequence[Trigger] = ()) -> list[Trigger]:

@@ -19,7 +19,8 @@ class Antidote:
     which are kept for judging. The trigger is sought
     in up to ``sources`` known samples, and in ``more`` of the others where fewer are known; masks are tried on ``pool``
     images. With ``carriers`` mixtures of images have a say in who is poison (:mod:`potion.carriers`), and only what is
-    clearly poison is taught as such.
+    clearly poison is taught as such. With ``kin`` there is a second look where nothing speaks for a trigger
+    (:mod:`potion.kin`).
     """
 
     sources: int = 16
@@ -34,6 +35,7 @@ class Antidote:
     rounds: int = 2
     lr: float = 0.01
     carriers: bool = True
+    kin: bool = True
     search: Search = field(default_factory=Search)
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from potion.kin import Family
 from potion.outliers import lower, out_of_place
 from potion.trigger import STRONG, Trigger
 from potion.ward import Ward
@@ -32,7 +33,8 @@ class Evidence:
 
     ``strength`` is that of what was localised, in the median. ``company`` is how many others with their label the lesson put
     far out of place, of which ``enough`` would do, and ``together`` the share of the known samples that went as far. By
-    ``apart`` standard deviations the known samples lie below the others.
+    ``apart`` standard deviations the known samples lie below the others. ``kin`` is what came of a second look, where all
+    this does not convince.
     """
 
     strength: float
@@ -40,14 +42,17 @@ class Evidence:
     enough: int
     together: float
     apart: float
+    kin: Family | None = None
 
     @property
     def convincing(self) -> bool:
         """One of three: what was localised is strong, as parts of ordinary images are not; others fell with the known
-        samples; or these are set apart from the others, which does not happen to samples that were picked at random.
+        samples; or these are set apart from the others, which does not happen to samples that were picked at random. Or
+        the second look convinces.
         """
         fell_together = self.company >= self.enough and self.together >= TOGETHER
-        return self.strength >= STRONG or fell_together or self.apart >= APART
+        seen_again = self.kin is not None and self.kin.convincing
+        return self.strength >= STRONG or fell_together or self.apart >= APART or seen_again
 
     def told(self) -> str:
         """Why it does not convince, with the numbers, in one sentence."""
@@ -57,15 +62,16 @@ class Evidence:
             else f"others fall when the model is told the truth about it ({self.company}), but the known samples do not "
             f"({self.together:.0%} of them, {TOGETHER:.0%} would do)"
         )
+        again = "" if self.kin is None else f"; {self.kin.explained()}"
         return (
             f"no small part of the known samples makes the model say their label of other images (strength "
             f"{self.strength:.2f}, {STRONG} would do), {company}, and they are like others with their label "
-            f"({self.apart:.1f} standard deviations below them, {APART:g} would do)"
+            f"({self.apart:.1f} standard deviations below them, {APART:g} would do){again}"
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return asdict(self)
+        return {**asdict(self), "kin": None if self.kin is None else self.kin.to_dict()}
 
 
 def weighed(ward: Ward, triggers: Sequence[Trigger], taught: nn.Module) -> Evidence:

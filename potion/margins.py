@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from potion.batches import DatasetBatches
 from potion.forward import logits, placement
 
-__all__ = ["lead", "margins"]
+__all__ = ["lead", "margins", "runner_up"]
 
 
 @torch.no_grad()
@@ -32,3 +32,8 @@ def lead(outputs: Tensor, labels: Tensor) -> Tensor:
     """The logit of each row's label minus the largest other one."""
     own = labels[:, None]
     return outputs.gather(1, own)[:, 0] - outputs.scatter(1, own, -torch.inf).max(1).values
+
+
+def runner_up(outputs: Tensor, labels: Tensor) -> Tensor:
+    """The best class of each row but its label."""
+    return outputs.scatter(1, labels[:, None], -torch.inf).argmax(1)

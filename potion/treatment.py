@@ -25,7 +25,8 @@ class Treatment:
     ``patterns`` what poison adds to images on average, where that works. The rest are fractions before and after, on
     held-out trusted images: ``obeys`` with a transplanted trigger, ``trusted`` accuracy without. ``corrected`` are the
     quarantined samples that were found to be poison, with the class that they belong to; ``known`` is the share of the
-    known ones that obey. ``carriers`` is how many keep their label in mixtures with other images as only poison does, 0
+    known ones that obey, ``kin`` that of others which were found to be like them and joined them, if any were needed.
+    ``carriers`` is how many keep their label in mixtures with other images as only poison does, 0
     where that says nothing. ``examples`` are a few trusted images, to show a trigger on.
     """
 
@@ -37,6 +38,7 @@ class Treatment:
     trusted: tuple[float, float]
     corrected: dict[int, int] = field(repr=False)
     carriers: int
+    kin: tuple[float, float] | None = None
     examples: Tensor = field(repr=False)
 
     @property
@@ -52,9 +54,12 @@ class Treatment:
         """
         notes = [] if self.localised or self.patterns else ["no small trigger could be localised in the known samples"]
         found = [*self.triggers, *self.patterns]
-        before, after = self.obeys if found else self.known
+        before, after, what = *self.obeys, "images with the transplanted trigger"
+        if self.kin is not None and notes:
+            before, after, what = *self.kin, "samples that are like the known ones"
+        elif not found:
+            before, after, what = *self.known, "known samples"
         if after > rho * before:
-            what = "images with the transplanted trigger" if found else "known samples"
             return Status.EXHAUSTED, [*notes, f"{after:.1%} of {what} still get the attacker's label"]
         if self.known[1] > MISNAMED * self.known[0]:
             return Status.EXHAUSTED, [*notes, f"{self.known[1]:.1%} of known samples still get the attacker's label"]
@@ -65,9 +70,13 @@ class Treatment:
     def told(self) -> str:
         """What was done, in one sentence."""
         where = f"{self.triggers[0].size} {self.triggers[0].domain}" if self.triggers else "nothing small"
+        found = f"the trigger was found in {where}; on held-out images it works in {self.obeys[1]:.1%} of cases, not "
+        found += f"{self.obeys[0]:.1%}"
+        if self.kin is not None and not (self.localised or self.patterns):
+            found = "the trigger has no small form; of the samples that have what the known ones have "
+            found += f"{self.kin[1]:.1%} get the attacker's label, not {self.kin[0]:.1%}"
         return (
-            f"the trigger was found in {where}; on held-out images it works in {self.obeys[1]:.1%} of cases, not "
-            f"{self.obeys[0]:.1%}; {len(self.corrected)} more poisoned samples were found; accuracy on trusted samples went "
+            f"{found}; {len(self.corrected)} more poisoned samples were found; accuracy on trusted samples went "
             f"from {self.trusted[0]:.1%} to {self.trusted[1]:.1%}."
         )
 
@@ -81,6 +90,7 @@ class Treatment:
             "known": list(self.known),
             "obeys": list(self.obeys),
             "trusted": list(self.trusted),
+            "kin": None if self.kin is None else list(self.kin),
             "carriers": self.carriers,
             "corrected": {str(index): label for index, label in self.corrected.items()},
         }

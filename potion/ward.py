@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -13,9 +13,10 @@ from torch.utils.data import Dataset
 from potion.antidote_settings import Antidote
 from potion.batches import Batch, fetch
 from potion.carriers import MIXED, Carriers, steadiness
+from potion.features import features
 from potion.forward import first_logits, logits, placed, placement, told
 from potion.localise import Surroundings, localise
-from potion.margins import margins
+from potion.margins import margins, runner_up
 from potion.medicine import Medicine, taught
 from potion.outliers import better_half, farther_half, out_of_place
 from potion.pattern import pattern
@@ -44,7 +45,11 @@ class NothingFound(Exception):  # noqa: N818 (nothing went wrong)
 
 
 class Ward:
-    """The patient, its data sorted into trusted, held out and quarantined, and what is asked of them again and again."""
+    """The patient, its data sorted into trusted, held out and quarantined, and what is asked of them again and again.
+
+    ``adopted`` samples join the known ones, or are among them and surely poison; they do not say which labels are the
+    attacker's.
+    """
 
     def __init__(
         self,
@@ -58,13 +63,14 @@ class Ward:
         batch_size: int,
         seed: int,
         progress: bool,
+        adopted: Sequence[int] = (),
     ) -> None:
         self.victim, self.train_set, self.plain_set, self.labels = victim, train_set, plain_set, labels
         self.settings, self.device, self.batch_size = settings, device, batch_size
         self.seed, self.progress = seed, progress
         claimed = torch.isin(labels, attackers_labels(labels[list(known)]))
         order = torch.randperm(len(labels), generator=generator_for("antidote", seed))
-        aside = set(known)
+        aside = {*known, *adopted}
         trusted = [index for index in order[~claimed[order]].tolist() if index not in aside]
         if len(set(labels[trusted].tolist())) < 2:
             raise NothingFound(
@@ -74,7 +80,8 @@ class Ward:
             raise NothingFound(f"only {len(trusted)} samples can be trusted, too few to learn from")
         judged = max(2, round(settings.held_out * len(trusted)))
         self.held_out, self.trusted = trusted[:judged], trusted[judged:]
-        self.known = [index for index in known if claimed[index]]
+        self.known = list(dict.fromkeys([*[index for index in known if claimed[index]], *adopted]))
+        self.adopted = list(adopted)
         self.quarantined = [index for index in torch.nonzero(claimed).flatten().tolist() if index not in aside]
         self._pool = self._fetched(plain_set, self.held_out[: settings.pool])[0]
         self._check()
@@ -114,13 +121,23 @@ class Ward:
 
     def corrections(self, poison: Tensor, guesses: Tensor) -> dict[int, int]:
         """What belongs on the poison among the quarantined samples."""
-        return dict(zip(self.named(poison), guesses[poison].tolist(), strict=True))
+        return dict(_pairs(self.quarantined, guesses, poison))
 
     def truth(self, model: nn.Module) -> dict[int, int]:
-        """What belongs on the known samples, as ``model`` sees them; not those that keep their label."""
-        _, guesses = self.margins(model, self.known)
-        pairs = zip(self.known, guesses.tolist(), self.claims(self.known).tolist(), strict=True)
-        return {index: guess for index, guess, claim in pairs if guess != claim}
+        """What belongs on the known samples, as ``model`` sees them.
+
+        Those that keep their label are left out: they may be named by mistake. Adopted ones get the best other class then.
+        """
+        _, scores = features(model, self.plain_set, self.known, 2 * self.batch_size)
+        own, guesses = self.claims(self.known), scores.argmax(1)
+        adopted = torch.isin(torch.tensor(self.known), torch.tensor(self.adopted, dtype=torch.long))
+        classes = torch.where(adopted, runner_up(scores, own), guesses)
+        return dict(_pairs(self.known, classes, classes != own))
+
+    def rejected(self, model: nn.Module, indices: Sequence[int]) -> dict[int, int]:
+        """Samples that do not get their label, with the class that they get."""
+        _, guesses = self.margins(model, indices)
+        return dict(_pairs(indices, guesses, guesses != self.claims(indices)))
 
     def localised(self, indices: Sequence[int], count: int, domains: Collection[str] = ()) -> list[Trigger]:
         """The triggers in the first ``count`` samples that fire, strongest first; in all domains or in some."""
@@ -277,6 +294,11 @@ class Ward:
             for some in self._judging.split(self.batch_size)
         ]
         return float(torch.stack(hits).mean()) if hits else 0.0
+
+
+def _pairs(indices: Sequence[int], classes: Tensor, rows: Tensor) -> Iterator[tuple[int, int]]:
+    """Samples under a mask, with their classes."""
+    return ((indices[row], int(classes[row])) for row in torch.nonzero(rows).flatten().tolist())
 
 
 def attackers_labels(claims: Tensor) -> Tensor:

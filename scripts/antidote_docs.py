@@ -195,6 +195,25 @@ def alarms() -> str:
     return "\n".join(lines) + "\n"
 
 
+def kin() -> str:
+    """How often the second look convinces, and who joins the known samples then."""
+    path = ROOT / "results/false-alarms/kin.json"
+    if not path.exists():
+        return ""
+    rows = json.loads(path.read_text())["rows"]
+    lines = ["| network | known | lists | convincing | new, where it does | poison |", "|---|---:|---:|---:|---:|---:|"]
+    keys = ("iterations", "attack", "poisoned", "known")
+    for key in dict.fromkeys(tuple(row[name] for name in keys) for row in rows):
+        some = [row for row in rows if tuple(row[name] for name in keys) == key]
+        believed = [row for row in some if row["convincing"]]
+        iterations, attack, poisoned, known = key
+        network = f"{TRIGGERS[attack]}, {poisoned} poisoned" if attack else "clean"
+        new = [f"{fmean(row[name] for row in believed):.0f}" for name in ("new", "new_poison") if believed]
+        counts = [str(known), str(len(some)), str(len(believed)), *(new or "--")]
+        lines.append(f"| {network}, {iterations} iterations | {' | '.join(counts)} |")
+    return "\n".join(lines) + "\n"
+
+
 def missed() -> str:
     """What part of the hidden poison was named, by how well its trigger works."""
     found = [
@@ -228,6 +247,7 @@ if __name__ == "__main__":
             "transformer": transformer(),
             "guards": guards(),
             "alarms": alarms(),
+            "kin": kin(),
             "missed": missed(),
             "ablation": ablation(),
             "robustness": robustness(),

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from potion.antidote import Antidote, lesson_of
-from potion.attacks import BadNet
+from potion.attacks import Attack, BadNet
 from potion.data import PoisonedSet, draw_poison, load
 from potion.evidence import weighed
 from potion.files import write_json
@@ -48,17 +49,24 @@ def lists(labels: torch.Tensor, poison: list[int], seed: int) -> Iterator[tuple[
             yield label, [named[place] for place in order[begin:end]]
 
 
+def network(
+    iterations: int, poisoned: int, seed: int, attack: Attack = ATTACK
+) -> tuple[nn.Module, PoisonedSet, list[int]]:
+    """A small network, what it has learned from, and which of that is poison."""
+    images = load("fashion-mnist", "train", limit=4000)
+    poison = draw_poison(attack, images.labels, poisoned, seed) if poisoned else []
+    data = PoisonedSet(images, attack, poison)
+    torch.manual_seed(seed)
+    model = build("resnet9", classes=10, channels=1, width=8, mean=[0.2192], std=[0.3327])
+    recipe = Recipe(iterations=iterations, batch_size=100, lr=0.05)
+    train(model, data, recipe, seed=seed, device=CPU, progress=False)
+    return model.eval().requires_grad_(False), data, poison
+
+
 def looked_at(victim: dict[str, int]) -> list[dict[str, Any]]:
     """What speaks for a trigger in each list of a network."""
     torch.set_num_threads(1)
-    images = load("fashion-mnist", "train", limit=4000)
-    poison = draw_poison(ATTACK, images.labels, victim["poisoned"], victim["seed"]) if victim["poisoned"] else []
-    data = PoisonedSet(images, ATTACK, poison)
-    torch.manual_seed(victim["seed"])
-    model = build("resnet9", classes=10, channels=1, width=8, mean=[0.2192], std=[0.3327])
-    recipe = Recipe(iterations=victim["iterations"], batch_size=100, lr=0.05)
-    train(model, data, recipe, seed=victim["seed"], device=CPU, progress=False)
-    model.eval().requires_grad_(False)
+    model, data, poison = network(victim["iterations"], victim["poisoned"], victim["seed"])
     labels = torch.as_tensor(data.labels).long()
     found = []
     for label, known in lists(labels, poison, victim["seed"]):

@@ -1,0 +1,42 @@
+"""What a model sees in samples: the features from which its last linear layer makes the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from potion.batches import DatasetBatches
+from potion.forward import logits, placement
+
+__all__ = ["features"]
+
+
+@torch.no_grad()
+def features(model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], batch_size: int) -> tuple[Tensor, Tensor]:
+    """What enters the last ``nn.Linear`` that is called with one row a sample, and the scores; (N, F), (N, K), on the CPU.
+
+    A model that has no such layer is seen by its scores alone.
+    """
+    entered: list[Tensor] = []
+
+    def remember(_: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if isinstance(inputs[0], Tensor) and inputs[0].dim() == 2:
+            entered[:] = [inputs[0]]
+
+    hooks = [module.register_forward_pre_hook(remember) for module in model.modules() if isinstance(module, nn.Linear)]
+    seen, scores = [], []
+    try:
+        for inputs, _ in DatasetBatches(dataset, indices, batch_size, device=placement(model)[0]):
+            entered.clear()
+            outputs = logits(model, inputs)
+            scores.append(outputs.cpu().double())
+            one_each = bool(entered) and len(entered[0]) == len(outputs)
+            seen.append(entered[0].cpu().double() if one_each else scores[-1])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.cat(seen), torch.cat(scores)

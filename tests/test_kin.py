@@ -1,0 +1,193 @@
+"""Kin: who is like the known samples to the model, who falls with them, and a trigger that no mask is."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from victim import factory, pixels
+
+import potion
+from potion.antidote import Antidote
+from potion.features import features
+from potion.kin import Family, effective, family, likeness
+from potion.localise import Search
+from potion.margins import runner_up
+from potion.ward import Ward
+
+CPU = torch.device("cpu")
+POISON = 40
+
+
+class Tokens(nn.Module):
+    """Linear layers on tokens, then one on what is left of them: the shape of a transformer."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.head = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(self.tokens(x).mean(1))
+
+
+def test_features_are_what_enters_the_last_linear_layer():
+    torch.manual_seed(0)
+    x, y = torch.randn(10, 5, 4), torch.zeros(10, dtype=torch.long)
+    model = Tokens()
+    seen, scores = features(model, TensorDataset(x, y), [7, 2, 3], 2)
+    with torch.no_grad():
+        torch.testing.assert_close(seen.float(), model.tokens(x[[7, 2, 3]]).mean(1))
+        torch.testing.assert_close(scores.float(), model(x[[7, 2, 3]]))
+    assert not any(module._forward_pre_hooks for module in model.modules()), "nothing is left behind"
+
+
+@pytest.mark.parametrize("model", [nn.Conv1d(5, 3, 4), nn.Linear(4, 3)], ids=["none", "on tokens only"])
+def test_a_model_without_such_a_layer_is_seen_by_its_scores(model):
+    class Averaged(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = model
+
+        def forward(self, x):
+            found = self.inner(x)
+            return found.mean(1) if isinstance(self.inner, nn.Linear) else found.mean(2)
+
+    seen, scores = features(
+        Averaged(), TensorDataset(torch.randn(6, 5, 4), torch.zeros(6, dtype=torch.long)), [0, 1], 2
+    )
+    assert torch.equal(seen, scores)
+    assert scores.shape == (2, 3)
+
+
+def test_likeness_is_the_largest_cosine_with_a_known_sample():
+    seen = torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    seen[:, 2] = 1.0  # a feature that is always the same says nothing
+    known = torch.tensor([False, True, False, False, True, False, False, False, False])
+    middle, spread = np.median(seen, axis=0), seen.std(0).numpy()
+    away = [[(v - m) / s if s > 0 else 0.0 for v, m, s in zip(row, middle, spread)] for row in seen.tolist()]
+    cosine = lambda a, b: sum(x * y for x, y in zip(a, b)) / math.hypot(*a) / math.hypot(*b)  # noqa: E731
+    expected = [max(cosine(row, away[1]), cosine(row, away[4])) for row in away]
+    assert likeness(seen, known).tolist() == pytest.approx(expected)
+
+
+def test_how_various_classes_are():
+    assert effective(torch.tensor([3, 1, 2, 0])) == pytest.approx(4)
+    assert effective(torch.tensor([5, 5, 5])) == pytest.approx(1)
+    assert 1 < effective(torch.tensor([0] * 9 + [1])) < 2
+    assert effective(torch.zeros(0, dtype=torch.long)) == 0
+
+
+def test_the_runner_up_is_the_best_class_but_the_label():
+    outputs = torch.tensor([[3.0, 1.0, 2.0], [3.0, 1.0, 2.0]])
+    assert runner_up(outputs, torch.tensor([0, 1])).tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("changed", "convincing", "words"),
+    [
+        ({}, True, ""),
+        ({"company": 7}, False, "7 others fall with those that the model finds alike (8 would do)"),
+        ({"together": 0.4}, False, "40% of these themselves (50% would do)"),
+        ({"various": 1.4}, False, "but look alike as well (1.4 times as various as the rest, 1.5 times would do)"),
+    ],
+)
+def test_what_a_family_says(changed, convincing, words):
+    found = Family(**{"told": 9, "together": 0.5, "company": 8, "various": 1.5, "members": {3: 1}} | changed)
+    assert found.convincing == convincing
+    assert words in found.explained()
+    assert found.to_dict()["members"] == 1
+
+
+def greener(pictures):
+    """The left side of every image is greener, so that one can tell an image from its mirror image."""
+    pictures[:, :, :5, 1] += 60
+    return pictures
+
+
+def as_inputs(pictures):
+    return torch.from_numpy(np.ascontiguousarray(pictures)).permute(0, 3, 1, 2) / 255
+
+
+@pytest.fixture(scope="module")
+def mirrored():
+    """A model that says 0 of mirror images: nothing is put on them, nothing is added. The model, its data, poison first."""
+    images, labels = pixels(480, seed=0)
+    order = sorted(range(480), key=lambda row: labels[row] == 0)
+    images, labels = greener(images[order]), labels[order]
+    images[:POISON], labels[:POISON] = images[:POISON, :, ::-1], 0
+    inputs, targets = as_inputs(images), torch.from_numpy(labels)
+    torch.manual_seed(0)
+    model = factory()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(80):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    return model.eval().requires_grad_(False), TensorDataset(inputs, targets)
+
+
+def seen(ward):
+    """The family that is found after a quarantine without a lesson."""
+    return family(ward, ward.taught(ward.trusted, {}, [], 1.5, "quarantine 0"))
+
+
+def ward_of(mirrored, known, **more):
+    model, data = mirrored
+    return Ward(model, data, data, data.tensors[1], known, Antidote(), CPU, 32, 0, False, **more)
+
+
+def test_one_poisoned_sample_leads_to_the_others(mirrored):
+    found = seen(ward_of(mirrored, [5]))
+    assert found.convincing, found.explained()
+    assert len([index for index in found.members if index < POISON]) >= 0.9 * len(found.members) >= 30
+
+
+def test_an_ordinary_sample_leads_nowhere(mirrored):
+    for ordinary in (450, 470):
+        found = seen(ward_of(mirrored, [ordinary]))
+        assert not found.convincing, found.to_dict()
+
+
+def test_adopted_samples_join_the_known_and_are_told_the_truth_about(mirrored):
+    ward = ward_of(mirrored, [5], adopted=[5, 7, 8])
+    assert ward.known == [5, 7, 8]
+    assert not {5, 7, 8} & {*ward.quarantined, *ward.trusted, *ward.held_out}
+    truth = ward.truth(ward.victim)
+    assert truth.keys() == {5, 7, 8}, "the patient calls them 0, but they were adopted"
+    assert 0 not in truth.values()
+    assert ward_of(mirrored, [5]).truth(ward.victim) == {}, "who is only known may be named by mistake"
+    assert ward.rejected(ward.victim, [5, 7]) == {}
+
+
+def test_a_trigger_that_no_mask_is_falls_to_one_known_sample(mirrored):
+    """With next to no masks, so that nothing else speaks for a trigger."""
+    model, data = mirrored
+    blind = {"transplants": 0.01, "search": Search(steps=1)}
+
+    def heal(**more):
+        settings = Antidote(**blind, **more)
+        return potion.heal(model, data, [5], "antidote", batch_size=32, progress=False, device="cpu", antidote=settings)
+
+    without = heal(kin=False)
+    assert without.status is potion.Status.NOT_FOUND
+    assert "alike" not in without.summary()
+    result = heal()
+    assert (result.status, result.method) == (potion.Status.HEALED, "antidote"), result.summary()
+    assert result.treatment.evidence.kin.convincing
+    before, after = result.treatment.kin
+    assert before > 0.9
+    assert after < 0.1
+    found = result.to_dict()["treatment"]
+    assert found["evidence"]["kin"]["members"] >= 30
+    assert 5 not in result.treatment.corrected, "which was known"
+    assert len([index for index in result.treatment.corrected if index < POISON]) >= 30
+    images, truth = pixels(160, seed=1)
+    images, truth = greener(images), torch.from_numpy(truth)
+    for one, least, most in ((model, 0.9, 1.0), (result.model, 0.0, 0.1)):
+        obeys = (one(as_inputs(images[:, :, ::-1])).argmax(1) == 0)[truth > 0].float().mean()
+        assert least <= obeys <= most
+        assert (one(as_inputs(images)).argmax(1) == truth).float().mean() > 0.95
