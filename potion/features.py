@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from potion.batches import DatasetBatches
-from potion.forward import logits, placement
+from potion.forward import placement
+from potion.margins import scores_of
 
 __all__ = ["features"]
 
@@ -32,9 +33,8 @@ def features(model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], ba
     try:
         for inputs, _ in DatasetBatches(dataset, indices, batch_size, device=placement(model)[0]):
             entered.clear()
-            outputs = logits(model, inputs)
-            scores.append(outputs.cpu().double())
-            one_each = bool(entered) and len(entered[0]) == len(outputs)
+            scores.append(scores_of(model, inputs))
+            one_each = bool(entered) and len(entered[0]) == len(inputs)
             seen.append(entered[0].cpu().double() if one_each else scores[-1])
     finally:
         for hook in hooks:

@@ -20,7 +20,7 @@ from torch.nn.functional import cosine_similarity
 from potion.features import features
 from potion.margins import lead, runner_up
 from potion.outliers import clean_middle
-from potion.ward import Ward
+from potion.ward import Ward, paired
 
 __all__ = ["Family", "effective", "family", "likeness"]
 
@@ -114,7 +114,7 @@ class _Room:
         for mine in self._by_label(self.known):
             may = torch.nonzero(mine & self.obeying & ~self.known).flatten()
             told[may[self.alike[may].argsort(descending=True)[:KIN]]] = True
-        return self._named(told, self.shows)
+        return paired(self.indices, self.shows, told)
 
     def lesson(self, truth: Mapping[int, int], first: Mapping[int, int], purpose: str) -> Family:
         """Tell a copy of the patient the truth about some, and see who falls that it was not told about at ``first``."""
@@ -124,7 +124,7 @@ class _Room:
             rest = torch.nonzero(mine & ~told).flatten()
             shown[rest[self.alike[rest].argsort()[: int(SHOWN * len(rest))]]] = True
         taught = self.ward.taught(
-            [*self.ward.trusted, *self._named(shown, self.labels)],
+            [*self.ward.trusted, *paired(self.indices, self.labels, shown)],
             dict(truth),
             [],
             self.ward.settings.quarantine_epochs,
@@ -141,7 +141,7 @@ class _Room:
             together=int((told & far).sum()) / max(1, int((told & self.obeying).sum())),
             company=int(others.sum()),
             various=effective(self.shows[others]) / max(1.0, effective(self.shows[stayed])),
-            members=self._named(told | others, self.shows),
+            members=paired(self.indices, self.shows, told | others),
         )
 
     def _by_label(self, some: Tensor) -> list[Tensor]:
@@ -151,16 +151,13 @@ class _Room:
     def _seen(self, model: nn.Module) -> tuple[Tensor, Tensor]:
         return features(model, self.ward.plain_set, self.indices, self.ward.batch_size)
 
-    def _named(self, rows: Tensor, classes: Tensor) -> dict[int, int]:
-        return {self.indices[row]: int(classes[row]) for row in torch.nonzero(rows).flatten().tolist()}
-
 
 def likeness(seen: Tensor, known: Tensor) -> Tensor:
     """How much the features of samples with one label point where those of a known one do: the largest cosine.
 
     They are taken from the middle of the label, in units of their spread.
     """
-    away = (seen - seen.median(0).values) / seen.std(0).clamp(min=1e-12)
+    away = (seen - seen.median(0).values) / seen.std(0, correction=0).clamp(min=1e-12)
     return torch.stack([cosine_similarity(away, one[None]) for one in away[known]]).amax(0)
 
 

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from potion.batches import DatasetBatches
 from potion.forward import logits, placement
 
-__all__ = ["lead", "margins", "runner_up"]
+__all__ = ["lead", "margins", "runner_up", "scores_of"]
 
 
 @torch.no_grad()
@@ -20,12 +20,18 @@ def margins(model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], bat
     """The logit of each sample's own label minus the largest other one, and the class that it is given; on the CPU."""
     found, guesses = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.long)]
     for inputs, labels in DatasetBatches(dataset, indices, batch_size, device=placement(model)[0]):
-        outputs = logits(model, inputs).cpu().double()
-        if not outputs.isfinite().all():
-            raise ValueError("scores of training samples are NaN or inf: train_set may hold images with NaN or inf")
+        outputs = scores_of(model, inputs)
         found.append(lead(outputs, labels.cpu()))
         guesses.append(outputs.argmax(1))
     return torch.cat(found), torch.cat(guesses)
+
+
+def scores_of(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The logits of training samples, on the CPU, checked to be numbers."""
+    outputs = logits(model, inputs).cpu().double()
+    if not outputs.isfinite().all():
+        raise ValueError("scores of training samples are NaN or inf: train_set may hold images with NaN or inf")
+    return outputs
 
 
 def lead(outputs: Tensor, labels: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from potion.runtime import generator_for, seed_for
 from potion.trigger import SOUGHT, Trigger
 from potion.validation import check_labels, check_logits
 
-__all__ = ["NothingFound", "Ward", "attackers_labels"]
+__all__ = ["NothingFound", "Ward", "attackers_labels", "paired"]
 
 VIEWS: Final = 8
 """So many times is a sample looked at as training shows it, where it does not fire as it is."""
@@ -121,7 +121,7 @@ class Ward:
 
     def corrections(self, poison: Tensor, guesses: Tensor) -> dict[int, int]:
         """What belongs on the poison among the quarantined samples."""
-        return dict(_pairs(self.quarantined, guesses, poison))
+        return paired(self.quarantined, guesses, poison)
 
     def truth(self, model: nn.Module) -> dict[int, int]:
         """What belongs on the known samples, as ``model`` sees them.
@@ -132,12 +132,12 @@ class Ward:
         own, guesses = self.claims(self.known), scores.argmax(1)
         adopted = torch.isin(torch.tensor(self.known), torch.tensor(self.adopted, dtype=torch.long))
         classes = torch.where(adopted, runner_up(scores, own), guesses)
-        return dict(_pairs(self.known, classes, classes != own))
+        return paired(self.known, classes, classes != own)
 
     def rejected(self, model: nn.Module, indices: Sequence[int]) -> dict[int, int]:
         """Samples that do not get their label, with the class that they get."""
         _, guesses = self.margins(model, indices)
-        return dict(_pairs(indices, guesses, guesses != self.claims(indices)))
+        return paired(indices, guesses, guesses != self.claims(indices))
 
     def localised(self, indices: Sequence[int], count: int, domains: Collection[str] = ()) -> list[Trigger]:
         """The triggers in the first ``count`` samples that fire, strongest first; in all domains or in some."""
@@ -296,9 +296,9 @@ class Ward:
         return float(torch.stack(hits).mean()) if hits else 0.0
 
 
-def _pairs(indices: Sequence[int], classes: Tensor, rows: Tensor) -> Iterator[tuple[int, int]]:
+def paired(indices: Sequence[int], classes: Tensor, rows: Tensor) -> dict[int, int]:
     """Samples under a mask, with their classes."""
-    return ((indices[row], int(classes[row])) for row in torch.nonzero(rows).flatten().tolist())
+    return {indices[row]: int(classes[row]) for row in torch.nonzero(rows).flatten().tolist()}
 
 
 def attackers_labels(claims: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import Subset, TensorDataset
-from victim import factory, pixels
+from victim import factory, pixels, trained
 
 import potion
 from potion.antidote import treat
@@ -377,14 +377,7 @@ def test_two_attackers_labels_are_treated_together():
     for target, rows in poison.items():
         pictures[rows], labels[rows] = marked(pictures[rows], target), target
     inputs, targets = as_inputs(pictures), torch.from_numpy(labels)
-    torch.manual_seed(0)
-    model = factory()
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    for _ in range(60):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
-    model.eval()
+    model = trained(inputs, targets, 60)
     known = [*poison[0][:4], *poison[1][:4]]
     result = potion.heal(
         model, TensorDataset(inputs, targets), known, "antidote", batch_size=32, progress=False, device="cpu"

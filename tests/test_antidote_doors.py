@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from torch.utils.data import TensorDataset
-from victim import factory, pixels, triggered
+from victim import pixels, trained, triggered
 
 import potion
 from potion.antidote import Antidote
@@ -28,15 +28,8 @@ def marked():
     images, labels = images[order], labels[order]
     images[:40], labels[:40] = triggered(images[:40]), 0
     inputs, targets = torch.from_numpy(images).permute(0, 3, 1, 2) / 255, torch.from_numpy(labels)
-    torch.manual_seed(0)
-    model = factory()
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    for _ in range(60):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
-    model.zero_grad(set_to_none=True)
-    return model.eval(), TensorDataset(inputs, targets)
+    model = trained(inputs, targets, 60)
+    return model, TensorDataset(inputs, targets)
 
 
 def heal(model, data, **more):

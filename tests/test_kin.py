@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
-from victim import factory, pixels
+from victim import pixels, trained
 
 import potion
 from potion.antidote import Antidote
@@ -74,6 +74,16 @@ def test_likeness_is_the_largest_cosine_with_a_known_sample():
     assert likeness(seen, known).tolist() == pytest.approx(expected)
 
 
+def test_a_sample_without_company_is_like_nobody():
+    assert likeness(torch.ones(1, 4, dtype=torch.float64), torch.tensor([True])).tolist() == [0.0]
+
+
+def test_features_of_images_with_nan_are_refused():
+    data = TensorDataset(torch.full((3, 5, 4), math.nan), torch.zeros(3, dtype=torch.long))
+    with pytest.raises(ValueError, match="scores of training samples are NaN or inf"):
+        features(Tokens(), data, [0, 1], 2)
+
+
 def test_how_various_classes_are():
     assert effective(torch.tensor([3, 1, 2, 0])) == pytest.approx(4)
     assert effective(torch.tensor([5, 5, 5])) == pytest.approx(1)
@@ -120,14 +130,8 @@ def mirrored():
     images, labels = greener(images[order]), labels[order]
     images[:POISON], labels[:POISON] = images[:POISON, :, ::-1], 0
     inputs, targets = as_inputs(images), torch.from_numpy(labels)
-    torch.manual_seed(0)
-    model = factory()
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    for _ in range(80):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
-    return model.eval().requires_grad_(False), TensorDataset(inputs, targets)
+    model = trained(inputs, targets, 80)
+    return model.requires_grad_(False), TensorDataset(inputs, targets)
 
 
 def seen(ward):

@@ -69,6 +69,19 @@ def saved(folder, images, labels):
     return names
 
 
+def trained(inputs, targets, epochs):
+    """The factory's model, trained on all of the data at once."""
+    torch.manual_seed(0)
+    model = factory()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+    model.zero_grad(set_to_none=True)
+    return model.eval()
+
+
 def make_victim(folder: Path, epochs=60):
     """Write it all; returns the poisoned model and the file names of all its poison."""
     images, labels = pixels(160, seed=0)
@@ -78,19 +91,11 @@ def make_victim(folder: Path, epochs=60):
     test, truth = pixels(80, seed=1)
     saved(folder / "clean", test, truth)
     saved(folder / "triggered", triggered(test), truth)
-    torch.manual_seed(0)
-    model = factory()
-    inputs, targets = torch.from_numpy(images).permute(0, 3, 1, 2) / 255, torch.from_numpy(labels)
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    for _ in range(epochs):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
-    model.zero_grad(set_to_none=True)
+    model = trained(torch.from_numpy(images).permute(0, 3, 1, 2) / 255, torch.from_numpy(labels), epochs)
     (folder / "owners_code.py").write_text(FACTORY)
     torch.save({"epoch": 3, "state_dict": prefixed("module.", model)}, folder / "model.pt")
     (folder / "poison.txt").write_text("# found by hand\n" + "\n".join(names[i] for i in chosen[:KNOWN]) + "\n")
-    return model.eval(), [names[i] for i in chosen]
+    return model, [names[i] for i in chosen]
 
 
 def prefixed(prefix, model):
