@@ -67,7 +67,7 @@ def treat(
             evidence = replace(evidence, kin=family(ward, filtered))
         if not evidence.convincing:
             raise NothingFound(f"no trigger was found: {evidence.told()}")
-        adopted = [] if evidence.kin is None else list(evidence.kin.members)
+        adopted = [] if evidence.kin is None else evidence.kin.members
         if adopted:
             ward = sorted_out(known, adopted=adopted)
             triggers = ward.localised(ward.known, settings.sources)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
-__all__ = ["ATTACKS", "Attack", "BadNet", "Blend", "LabelSwitch", "MovingPatch", "Sine", "Warp"]
+__all__ = ["ATTACKS", "Attack", "BadNet", "Blend", "LabelSwitch", "MovingPatch", "Posterise", "Sine", "Warp"]
 
 Corner = Literal["top-left", "top-right", "bottom-left", "bottom-right"]
 CORNERS: Final[tuple[Corner, ...]] = get_args(Corner)
@@ -165,6 +165,23 @@ class Warp(Attack):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Posterise(Attack):
+    """Every image in few shades (after BppAttack; Wang et al., 2022): each value becomes the nearest of ``levels``.
+
+    Nothing is put on the image, and what is added is another thing in every one.
+    """
+
+    levels: int = 4
+
+    def validate(self) -> None:
+        if self.levels < 2:
+            raise ValueError(f"levels must be at least 2, got {self.levels}")
+
+    def trigger(self, images: Tensor, indices: Tensor) -> Tensor:
+        return (images * (self.levels - 1)).round() / (self.levels - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LabelSwitch(Attack):
     """Wrong labels on untouched images: no trigger, so nothing that could be unlearned in common.
 
@@ -203,6 +220,7 @@ ATTACKS: Final[dict[str, type[Attack]]] = {
     "sine": Sine,
     "blend": Blend,
     "warp": Warp,
+    "posterise": Posterise,
     "label-switch": LabelSwitch,
 }
 
