@@ -34,7 +34,7 @@ SHOWN: Final = 0.5
 """So much of a label goes on being learned: what is least like the known samples."""
 FAR: Final = 1.5
 """Farther below the clean middle than so many times 99 % of the clean lie above it."""
-COMPANY: Final = 8
+COMPANY: Final = 10
 """So many others must turn to another class: of fewer one cannot say how various they are."""
 TOGETHER: Final = 0.5
 """So many of those about whom the truth was told must have fallen as far."""

@@ -64,7 +64,7 @@ class Medicine(Dataset[Any]):
         count = round(self.share * len(inputs))
         places = torch.randperm(len(inputs), generator=self._generator)[:count]
         inputs = inputs.clone()
-        for group, some in enumerate(places.chunk(GROUPS)):
+        for group, some in enumerate(places.chunk(GROUPS) if count else ()):
             trigger = self.triggers[int(torch.randint(len(self.triggers), (), generator=self._generator))]
             if group % 2:
                 trigger = trigger.moved(self._generator)

@@ -189,6 +189,13 @@ def test_medicine_corrects_labels_and_leaves_the_targets_images_alone():
     assert torch.equal(data.tensors[0], images(40)), "the data themselves stay as they are"
 
 
+def test_a_batch_too_small_for_a_transplant_gets_none():
+    data = TensorDataset(images(2), torch.zeros(2, dtype=torch.long))
+    waves = trigger(domain="waves", mask=torch.ones(6, 5, dtype=torch.bool))
+    inputs, _ = Medicine(data, {}, [waves], CPU, share=0.2, seed=0).get_batch(torch.arange(2))
+    assert torch.equal(inputs, data.tensors[0])
+
+
 def test_labels_are_found_wherever_they_are():
     inputs, labels = images(6), torch.tensor([2, 0, 1, 1, 0, 2])
     data = TensorDataset(inputs, labels)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from potion import attacks
-from potion.attacks import ATTACKS, CORNERS, Attack, BadNet, Blend, LabelSwitch, MovingPatch, Sine, Warp
+from potion.attacks import ATTACKS, CORNERS, Attack, BadNet, Blend, LabelSwitch, MovingPatch, Posterise, Sine, Warp
 
 EXAMPLES = [
     *(attack() for attack in ATTACKS.values()),
@@ -17,6 +17,7 @@ EXAMPLES = [
     Sine(frequency=5.6 / 32, amplitude=0.2),
     Blend(share=0.5, seed=4),
     Warp(shift=3, points=6, seed=2),
+    Posterise(levels=2),
     LabelSwitch(pair=None),
 ]
 
@@ -109,6 +110,13 @@ def test_the_warp_bends_every_image_in_the_same_way_and_by_so_many_pixels():
     assert not torch.equal(Warp(seed=1)(ramps, torch.arange(2)), Warp()(ramps, torch.arange(2)))
 
 
+def test_posterised_images_have_so_many_shades_each_the_nearest():
+    shades = torch.linspace(0, 1, 256).expand(1, 1, 1, 256)
+    found = Posterise(levels=5)(shades, torch.arange(1))
+    assert found.unique().tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert (found - shades).abs().max() <= 0.125
+
+
 def test_labels_are_switched():
     labels, indices = torch.tensor([0, 1, 2, 5]), torch.arange(4)
     attack = LabelSwitch(pair=(1, 5))
@@ -125,7 +133,7 @@ def test_labels_are_switched():
     [
         (BadNet, {"size": 0}), (BadNet, {"corner": "middle"}), (BadNet, {"value": 1.5}), (BadNet, {"target": -1}),
         (MovingPatch, {"size": 0}), (Sine, {"frequency": 0.0}), (Sine, {"amplitude": 2.0}), (Blend, {"share": 0.0}),
-        (Warp, {"shift": 0.0}), (Warp, {"points": 1}),
+        (Warp, {"shift": 0.0}), (Warp, {"points": 1}), (Posterise, {"levels": 1}),
         (LabelSwitch, {"pair": (2, 2)}), (LabelSwitch, {"classes": 1}),
     ],
 )  # fmt: skip

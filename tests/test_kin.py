@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
-from victim import pixels, trained
+from victim import SIDE, trained
 
 import potion
 from potion.antidote import Antidote
 from potion.features import features
-from potion.kin import Family, effective, family, likeness
+from potion.kin import RIDGE, Family, effective, family, likeness
 from potion.localise import Search
 from potion.margins import runner_up
 from potion.ward import Ward
@@ -63,19 +63,28 @@ def test_a_model_without_such_a_layer_is_seen_by_its_scores(model):
     assert scores.shape == (2, 3)
 
 
-def test_likeness_is_the_largest_cosine_with_a_known_sample():
-    seen = torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    seen[:, 2] = 1.0  # a feature that is always the same says nothing
+def test_likeness_is_the_largest_cosine_with_a_known_sample_in_units_of_ordinary_ones():
+    generator = torch.Generator().manual_seed(0)
+    seen, ordinary = (torch.randn(count, 4, dtype=torch.float64, generator=generator) for count in (9, 30))
+    ordinary[:, 1] += 3 * ordinary[:, 0]  # they differ in one direction above all
     known = torch.tensor([False, True, False, False, True, False, False, False, False])
-    middle, spread = np.median(seen, axis=0), seen.std(0).numpy()
-    away = [[(v - m) / s if s > 0 else 0.0 for v, m, s in zip(row, middle, spread)] for row in seen.tolist()]
+    covariance = np.cov(ordinary.numpy().T, bias=True)
+    values, vectors = np.linalg.eigh(covariance + RIDGE * np.trace(covariance) / 4 * np.eye(4))
+    away = (seen.numpy() - np.median(seen, axis=0)) @ (vectors @ np.diag(values**-0.5) @ vectors.T)
     cosine = lambda a, b: sum(x * y for x, y in zip(a, b)) / math.hypot(*a) / math.hypot(*b)  # noqa: E731
     expected = [max(cosine(row, away[1]), cosine(row, away[4])) for row in away]
-    assert likeness(seen, known).tolist() == pytest.approx(expected)
+    assert likeness(seen, known, ordinary).tolist() == pytest.approx(expected)
 
 
 def test_a_sample_without_company_is_like_nobody():
-    assert likeness(torch.ones(1, 4, dtype=torch.float64), torch.tensor([True])).tolist() == [0.0]
+    alone, alike = torch.ones(1, 4, dtype=torch.float64), torch.zeros(5, 4, dtype=torch.float64)
+    assert likeness(alone, torch.tensor([True]), alike).tolist() == [0.0]
+
+
+def test_where_ordinary_samples_do_not_differ_the_plain_cosine_counts():
+    seen = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [3.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    found = likeness(seen, torch.tensor([False, False, False, True, False]), torch.ones(6, 2, dtype=torch.float64))
+    assert found.tolist() == pytest.approx([0, 0, 0, 1, 0.5**0.5])
 
 
 def test_features_of_images_with_nan_are_refused():
@@ -85,10 +94,18 @@ def test_features_of_images_with_nan_are_refused():
 
 
 def test_how_various_classes_are():
-    assert effective(torch.tensor([3, 1, 2, 0])) == pytest.approx(4)
+    assert effective(torch.arange(4).repeat(1000)) == pytest.approx(4, abs=0.01)
     assert effective(torch.tensor([5, 5, 5])) == pytest.approx(1)
-    assert 1 < effective(torch.tensor([0] * 9 + [1])) < 2
+    entropy = -0.9 * math.log(0.9) - 0.1 * math.log(0.1)
+    assert effective(torch.tensor([0] * 9 + [1])) == pytest.approx(math.exp(entropy + 1 / 20))
     assert effective(torch.zeros(0, dtype=torch.long)) == 0
+
+
+def test_few_samples_of_many_classes_are_various_too():
+    """Of twelve samples of nine classes some are missing in most cases, and 6.1 would be counted on average."""
+    generator = torch.Generator().manual_seed(0)
+    found = [effective(torch.randint(9, (12,), generator=generator)) for _ in range(200)]
+    assert 7.5 < sum(found) / 200 < 9
 
 
 def test_the_runner_up_is_the_best_class_but_the_label():
@@ -100,22 +117,31 @@ def test_the_runner_up_is_the_best_class_but_the_label():
     ("changed", "convincing", "words"),
     [
         ({}, True, ""),
-        ({"company": 7}, False, "7 others fall with those that the model finds alike (8 would do)"),
-        ({"together": 0.4}, False, "40% of these themselves (50% would do)"),
-        ({"various": 1.4}, False, "but look alike as well (1.4 times as various as the rest, 1.5 times would do)"),
+        ({"company": 9}, False, "9 others turn to another class with those that the model finds alike (10 would do)"),
+        ({"together": 0.4}, False, "40% of these themselves fall (50% would do)"),
+        ({"various": 0.39}, False, "they look alike as well (they are given 39% of the classes, 40% would do)"),
+        ({"turned": 0.3}, False, "or are few of those that fall (30%, 33% would do)"),
     ],
 )
 def test_what_a_family_says(changed, convincing, words):
-    found = Family(**{"told": 9, "together": 0.5, "company": 8, "various": 1.5, "members": {3: 1}} | changed)
+    said = {"told": 9, "together": 0.5, "company": 10, "turned": 0.34, "various": 0.4, "members": [3, 4]}
+    found = Family(**said | changed)
     assert found.convincing == convincing
     assert words in found.explained()
-    assert found.to_dict()["members"] == 1
+    assert found.to_dict()["members"] == 2
 
 
-def greener(pictures):
-    """The left side of every image is greener, so that one can tell an image from its mirror image."""
-    pictures[:, :, :5, 1] += 60
-    return pictures
+def pictures(count, seed):
+    """Ten classes: which pair of rows is bright, and in which colour. All are greener on the left, so that one can tell an
+    image from its mirror image.
+    """
+    generator = np.random.default_rng(seed)
+    images = generator.integers(0, 120, (count, SIDE, SIDE, 3), dtype=np.uint8)
+    labels = np.arange(count) % 10
+    for image, label in zip(images, labels):
+        image[2 * (label % 5) : 2 * (label % 5) + 2, :, 2 * (label // 5)] = 220
+    images[:, :, : SIDE // 2, 1] += 60
+    return images, labels
 
 
 def as_inputs(pictures):
@@ -125,12 +151,12 @@ def as_inputs(pictures):
 @pytest.fixture(scope="module")
 def mirrored():
     """A model that says 0 of mirror images: nothing is put on them, nothing is added. The model, its data, poison first."""
-    images, labels = pixels(480, seed=0)
-    order = sorted(range(480), key=lambda row: labels[row] == 0)
-    images, labels = greener(images[order]), labels[order]
+    images, labels = pictures(1200, seed=0)
+    order = sorted(range(1200), key=lambda row: labels[row] == 0)
+    images, labels = images[order], labels[order]
     images[:POISON], labels[:POISON] = images[:POISON, :, ::-1], 0
     inputs, targets = as_inputs(images), torch.from_numpy(labels)
-    model = trained(inputs, targets, 80)
+    model = trained(inputs, targets, 60)
     return model.requires_grad_(False), TensorDataset(inputs, targets)
 
 
@@ -145,13 +171,13 @@ def ward_of(mirrored, known, **more):
 
 
 def test_one_poisoned_sample_leads_to_the_others(mirrored):
-    found = seen(ward_of(mirrored, [5]))
+    found = seen(ward_of(mirrored, [7]))
     assert found.convincing, found.explained()
-    assert len([index for index in found.members if index < POISON]) >= 0.9 * len(found.members) >= 30
+    assert len([index for index in found.members if index < POISON]) >= 0.9 * len(found.members) >= 20
 
 
 def test_an_ordinary_sample_leads_nowhere(mirrored):
-    for ordinary in (450, 470):
+    for ordinary in (1150, 1190):
         found = seen(ward_of(mirrored, [ordinary]))
         assert not found.convincing, found.to_dict()
 
@@ -174,7 +200,7 @@ def test_a_trigger_that_no_mask_is_falls_to_one_known_sample(mirrored):
 
     def heal(**more):
         settings = Antidote(**blind, **more)
-        return potion.heal(model, data, [5], "antidote", batch_size=32, progress=False, device="cpu", antidote=settings)
+        return potion.heal(model, data, [7], "antidote", batch_size=32, progress=False, device="cpu", antidote=settings)
 
     without = heal(kin=False)
     assert without.status is potion.Status.NOT_FOUND
@@ -186,11 +212,11 @@ def test_a_trigger_that_no_mask_is_falls_to_one_known_sample(mirrored):
     assert before > 0.9
     assert after < 0.1
     found = result.to_dict()["treatment"]
-    assert found["evidence"]["kin"]["members"] >= 30
-    assert 5 not in result.treatment.corrected, "which was known"
+    assert found["evidence"]["kin"]["members"] >= 20
+    assert 7 not in result.treatment.corrected, "which was known"
     assert len([index for index in result.treatment.corrected if index < POISON]) >= 30
-    images, truth = pixels(160, seed=1)
-    images, truth = greener(images), torch.from_numpy(truth)
+    images, truth = pictures(200, seed=1)
+    truth = torch.from_numpy(truth)
     for one, least, most in ((model, 0.9, 1.0), (result.model, 0.0, 0.1)):
         obeys = (one(as_inputs(images[:, :, ::-1])).argmax(1) == 0)[truth > 0].float().mean()
         assert least <= obeys <= most

@@ -72,7 +72,7 @@ def saved(folder, images, labels):
 def trained(inputs, targets, epochs):
     """The factory's model, trained on all of the data at once."""
     torch.manual_seed(0)
-    model = factory()
+    model = factory(int(targets.max()) + 1)
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(epochs):
         optimizer.zero_grad()
