@@ -99,8 +99,8 @@ def discovery(rows: list[dict[str, Any]]) -> str:
 
 
 def unseen() -> str:
-    """The attack that nothing was tuned on."""
-    return beside_xlf(["unseen-cifar10"])
+    """The attacks that nothing was tuned on."""
+    return beside_xlf(["unseen-cifar10", "unseen-posterise"])
 
 
 def transformer() -> str:

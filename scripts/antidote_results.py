@@ -12,11 +12,13 @@ from between_markers import ROOT
 SUITES = {"antidote-cifar10": "pasted after augmentation", "antidote-cifar10-baked": "part of the stored image"}
 TRIGGERS = {
     "badnet": "BadNet", "moving": "moving patch", "sine": "sine, 0.025 a pixel", "sine-fast": "sine, 5.6 an image",
-    "blend": "blend", "warp": "warp",
+    "blend": "blend", "warp": "warp", "posterise": "few shades",
 }  # fmt: skip
 
 CARRIERS = "2026-11-16T17:08"
 """Since then they have a say (commit 31114c7)."""
+KIN = "2026-11-18T04:45"
+"""Since then the second look has its present form (commit 1a9cd7f; that asked for eight others, not ten, and no run had nine)."""
 
 
 def records(suite: str, method: str) -> list[dict[str, Any]]:
@@ -48,6 +50,13 @@ def mean_and_worst(rows: list[dict[str, Any]], key: str, digits: int = 1) -> str
 
 
 def older(found: list[dict[str, Any]]) -> str:
-    """How many of the runs were made before carriers had a say."""
-    count = sum((each.get("provenance") or each["machine"])["time"] < CARRIERS for each in found)
-    return f"Older than [carriers](#carriers): {count} of {len(found)}."
+    """How many of the runs were made before carriers had a say, and of those that found nothing, before the second look."""
+    lost = [each for each in found if each.get("status") == "not_found"]
+    text = f"Older than [carriers](#carriers): {_before(found, CARRIERS)} of {len(found)}."
+    if lost:
+        text += f" *Not found* are {len(lost)}, of which {_before(lost, KIN)} are older than the [second look](#kin)."
+    return text
+
+
+def _before(found: list[dict[str, Any]], time: str) -> int:
+    return sum((each.get("provenance") or each["machine"])["time"] < time for each in found)
