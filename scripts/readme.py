@@ -48,7 +48,9 @@ def headline() -> str:
 
 def any_trigger() -> str:
     """What the antidote makes of each trigger, pasted and baked in: mean over sizes and seeds, worst in brackets."""
-    found = [record for suite in (*SUITES, "unseen-cifar10", "unseen-posterise") for record in records(suite, "antidote")]
+    found = [
+        record for suite in (*SUITES, "unseen-cifar10", "unseen-posterise") for record in records(suite, "antidote")
+    ]
     lines = [
         "| trigger | obeyed before | from one sample: healed | damage | from 10 %: healed | damage | not found |",
         "|---|---:|---:|---:|---:|---:|---|",
