@@ -18,7 +18,7 @@ TRIGGERS = {
 CARRIERS = "2026-11-16T17:08"
 """Since then they have a say (commit 31114c7)."""
 KIN = "2026-11-18T04:45"
-"""Since then the second look has its present form (commit 1a9cd7f, which asked for eight others; no run had eight or nine)."""
+"""Since then the second look has its present form (commit 1a9cd7f, which asked for eight others; none had eight or nine)."""
 
 
 def records(suite: str, method: str) -> list[dict[str, Any]]:
