@@ -173,6 +173,9 @@ def ward_of(mirrored, known, **more):
 def test_one_poisoned_sample_leads_to_the_others(mirrored):
     found = seen(ward_of(mirrored, [7]))
     assert found.convincing, found.explained()
+    assert found.told == 9, "the known one and eight kin"
+    assert found.told + found.company == len(found.members), "nobody is company who was told about"
+    assert found.turned < 1, "who falls and keeps its label has not turned"
     assert len([index for index in found.members if index < POISON]) >= 0.9 * len(found.members) >= 20
 
 
