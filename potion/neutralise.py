@@ -24,7 +24,7 @@ from potion.search import PTN, Outcome, search
 from potion.types import Importances, Look, Status
 from potion.validation import check_labels, check_logits
 
-__all__ = ["Found", "Neutralisation"]
+__all__ = ["Found", "Neutralisation", "seen"]
 
 FEW: Final = 256
 """So many labels are looked at where nothing else is."""
@@ -74,9 +74,9 @@ class Neutralisation:
         with self.clock("forget importances"):
             forget = self._estimate(self.read(self.train_set, self.known, part=self.part), "known poison", classes)
         with self.clock("search"), forked_rng(self.seed):
-            seen = partial(_seen, self.model, list(self._poison()), self._watched())
-            first = self._look(seen())
-            again = seen if is_sharded(self.model) else recorded(seen, self.clock.device)
+            call = partial(seen, self.model, list(self._poison()), self._watched())
+            first = self._look(call())
+            again = call if is_sharded(self.model) else recorded(call, self.clock.device)
             outcome = search(
                 self.model,
                 retain,
@@ -88,9 +88,9 @@ class Neutralisation:
             )
         return Found(outcome, before, first.trusted_accuracy, retain, forget)
 
-    def _look(self, seen: Tensor) -> Look:
-        """What the counts of :func:`_seen` say."""
-        known, probability, trusted = seen.tolist()
+    def _look(self, counts: Tensor) -> Look:
+        """What the counts of :func:`seen` say."""
+        known, probability, trusted = counts.tolist()
         known /= len(self.known)
         if not self.watched:
             return Look(agreed(known, self.clock.device))
@@ -156,7 +156,7 @@ def _labels_checked(batches: Iterable[Batch], classes: int) -> Iterator[Batch]:
 
 
 @torch.no_grad()
-def _seen(model: nn.Module, poison: Sequence[Batch], trusted: Sequence[Batch]) -> Tensor:
+def seen(model: nn.Module, poison: Sequence[Batch], trusted: Sequence[Batch] = ()) -> Tensor:
     """How much of the known poison gets its label, the attacker's; with trusted samples, its probability and their hits."""
     place = poison[0][0].device
     counts = torch.zeros(3, dtype=torch.float32 if place.type == "mps" else torch.float64, device=place)

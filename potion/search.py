@@ -14,7 +14,7 @@ from potion.dampening import joined
 from potion.ranking import LARGEST_S, Ranking, flat_ratios
 from potion.types import Importances, Look, Status, Step
 
-__all__ = ["PTN", "Outcome", "alpha_at", "search"]
+__all__ = ["PTN", "Outcome", "alpha_at", "search", "steps_of", "walked"]
 
 Strategy = Literal["sequential", "bisect"]
 Stop = Literal["known", "trusted"]
@@ -107,15 +107,30 @@ def search(
 
     ``look()`` tells what the model does as it stands, ``before`` what it did at the start; ``share`` is |S_f| / |S_tr|.
     """
-    threshold = settings.rho * before.known_accuracy + 1e-9  # 7/50 is to count as 0.2 of 35/50, whatever floats say
+    return walked(steps_of(model, retain, forget, look), before=before, share=share, settings=settings)
+
+
+def steps_of(
+    model: nn.Module, retain: Importances, forget: Importances, look: Callable[[], Look]
+) -> Callable[[float], Step]:
+    """What ``model`` does at any s; it is dampened there and stays so until the next one is asked for."""
     cursor = Cursor(model, retain, forget, LAMBDA)
+
+    def step_at(s: float) -> Step:
+        alpha = cursor.ranking.alpha(s)
+        selected = cursor.move_to(alpha)
+        return Step(s=s, alpha=alpha, selected=selected, **look()._asdict())
+
+    return step_at
+
+
+def walked(step_at: Callable[[float], Step], *, before: Look, share: float, settings: PTN) -> Outcome:
+    """Alg. 1 over the steps that ``step_at`` tells for each s: where to look next, and where to stop."""
+    threshold = settings.rho * before.known_accuracy + 1e-9  # 7/50 is to count as 0.2 of 35/50, whatever floats say
     trace: dict[int, Step] = {}
 
     def healed(k: int) -> bool:
-        s = min(settings.start * share * settings.step**k, LARGEST_S)
-        alpha = cursor.ranking.alpha(s)
-        selected = cursor.move_to(alpha)
-        trace[k] = Step(s=s, alpha=alpha, selected=selected, **look()._asdict())
+        trace[k] = step_at(min(settings.start * share * settings.step**k, LARGEST_S))
         return settings.stop == "known" and trace[k].known_accuracy <= threshold
 
     def lost(step: Step) -> float:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import cache, partial
 from typing import Any, Final
 
+import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
 from potion.baselines import Problem
-from potion.batches import fetch
+from potion.batches import DatasetBatches, fetch
 from potion.bench.suite import Sweep
 from potion.metrics import Scores, accuracy
+from potion.neutralise import seen
+from potion.recorded import recorded
 from potion.result import HealResult
-from potion.search import PTN, Outcome, search
+from potion.search import steps_of, walked
 from potion.tradeoff import around, repaired, tradeoff
 from potion.types import Look, Status, Step
+from potion.working import working_copy
 
 __all__ = ["stopped_at", "swept"]
 
@@ -35,20 +40,22 @@ def swept(
     """``points``, one for each rho and step of the sweep, and a ``curve`` over s, which is empty where nothing was searched.
 
     One search for each step size, at the smallest rho, holds the answers for all larger ones: a search at a larger rho
-    walks the same grid and stops earlier.
+    walks the same grid and stops earlier. Bisection goes to places of that grid, too, and no place is looked at twice.
     """
     model = problem.copied()
     scored: dict[float | None, dict[str, float]] = {None: grade(score(model))}
-    rhos, steps_of = sweep.rho or (result.search.rho,), sweep.step or (result.search.step,)
+    rhos, sizes = sweep.rho or (result.search.rho,), sweep.step or (result.search.step,)
     if not result.retain:
         as_it_is = {"status": result.status.value, "steps": 0, "search_seconds": 0.0, "chosen": None, **scored[None]}
-        return {"points": [{"rho": rho, "step": step, **as_it_is} for step in steps_of for rho in rhos], "curve": []}
+        return {"points": [{"rho": rho, "step": step, **as_it_is} for step in sizes for rho in rhos], "curve": []}
     known = _known(problem)
+    step_at = cache(_steps(problem, result, known))
+    walk = partial(walked, before=Look(result.known_accuracy), share=len(problem.known) / problem.size)
     points = []
-    for step in steps_of:
+    for step in sizes:
         begin = time.perf_counter()
         settings = replace(result.search, rho=min(rhos), step=step, max_steps=MAX_STEPS, strategy="sequential")
-        outcome = _searched(problem, result, known, settings)
+        outcome = walk(step_at, settings=settings)
         each = (time.perf_counter() - begin) / len(outcome.trace)
         for rho in rhos:
             stop = stopped_at(outcome.trace, rho, result.known_accuracy)
@@ -66,7 +73,7 @@ def swept(
                 **scored[alpha],
             }
             if sweep.bisect:
-                halved = _searched(problem, result, known, replace(settings, rho=rho, strategy="bisect"))
+                halved = walk(step_at, settings=replace(settings, rho=rho, strategy="bisect"))
                 chosen = None if halved.chosen is None else asdict(halved.chosen)
                 point["bisect"] = {"steps": len(halved.trace), "chosen": chosen}
             points.append(point)
@@ -78,17 +85,12 @@ def stopped_at(trace: list[Step], rho: float, before: float) -> Step | None:
     return next((step for step in trace if step.known_accuracy <= rho * before + 1e-9), None)
 
 
-def _searched(problem: Problem, result: HealResult, known: TensorDataset, settings: PTN) -> Outcome:
-    model = problem.copied()
-    return search(
-        model,
-        result.retain,
-        result.forget,
-        lambda: Look(accuracy(model, known) / 100),
-        before=Look(result.known_accuracy),
-        share=len(problem.known) / problem.size,
-        settings=settings,
-    )
+def _steps(problem: Problem, result: HealResult, known: TensorDataset) -> Callable[[float], Step]:
+    """What the known poison does at any s, on a copy of the model and the importances of a finished heal."""
+    model = working_copy(problem.model, problem.device)
+    batches = list(DatasetBatches(known, range(len(known)), problem.batch_size))
+    hits = recorded(partial(seen, model, batches), torch.device(problem.device))
+    return steps_of(model, result.retain, result.forget, lambda: Look(float(hits()[0]) / len(known)))
 
 
 def _curve(
