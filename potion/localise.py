@@ -24,7 +24,7 @@ class Search:
     ``looked_at`` others.
     """
 
-    steps: int = 200
+    steps: int = 100
     images: int = 32
     at_once: int = 512
     lr: float = 0.15
