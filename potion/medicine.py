@@ -12,12 +12,12 @@ from torch.utils.data import Dataset
 from potion.batches import Batch, fetch
 from potion.runtime import copied
 from potion.training import Recipe, train
-from potion.trigger import Trigger
+from potion.trigger import Trigger, onto_each
 
 __all__ = ["Medicine", "taught"]
 
 GROUPS: Final = 8
-"""So many different transplants in one batch: each is one operation, whatever the number of images."""
+"""So many different transplants in one batch."""
 STEPS: Final = 16
 SMALLEST: Final = 16
 """An epoch has so many steps at least, if batches of so many samples give them: of a small set larger ones teach nothing."""
@@ -62,16 +62,20 @@ class Medicine(Dataset[Any]):
 
     def _transplanted(self, inputs: Tensor, labels: Tensor) -> Tensor:
         count = round(self.share * len(inputs))
-        places = torch.randperm(len(inputs), generator=self._generator)[:count]
-        inputs = inputs.clone()
-        for group, some in enumerate(places.chunk(GROUPS) if count else ()):
-            trigger = self.triggers[int(torch.randint(len(self.triggers), (), generator=self._generator))]
-            if group % 2:
-                trigger = trigger.moved(self._generator)
-            rows = some.to(inputs.device, non_blocking=True)
-            free = ~torch.isin(labels[rows], self._claimed)
-            inputs[rows] = torch.where(free[:, None, None, None], trigger.onto(inputs[rows]), inputs[rows])
-        return inputs
+        if not count:
+            return inputs
+        groups = torch.randperm(len(inputs), generator=self._generator)[:count].chunk(GROUPS)
+        pairs = [(self._drawn(moved=bool(number % 2)), some) for number, some in enumerate(groups)]
+        pairs.sort(key=lambda pair: pair[0].domain)
+        rows = torch.cat([some for _, some in pairs]).to(inputs.device, non_blocking=True)
+        before = inputs[rows]
+        after = onto_each(before, [(trigger, len(some)) for trigger, some in pairs])
+        free = ~torch.isin(labels[rows], self._claimed)
+        return inputs.index_copy(0, rows, torch.where(free[:, None, None, None], after, before))
+
+    def _drawn(self, *, moved: bool) -> Trigger:
+        trigger = self.triggers[int(torch.randint(len(self.triggers), (), generator=self._generator))]
+        return trigger.moved(self._generator) if moved else trigger
 
 
 def taught(

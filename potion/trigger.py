@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-__all__ = ["DOMAINS", "SOUGHT", "STRONG", "Domain", "Trigger"]
+__all__ = ["DOMAINS", "SOUGHT", "STRONG", "Domain", "Trigger", "onto_each"]
 
 
 STRONG: Final = 0.14
@@ -150,3 +151,25 @@ class Trigger:
 
 def _draw(low: int, high: int, generator: torch.Generator) -> int:
     return int(torch.randint(low, high + 1, (), generator=generator))
+
+
+def onto_each(images: Tensor, pairs: Sequence[tuple[Trigger, int]]) -> Tensor:
+    """The images with triggers on them: the first so many with the first one, the next ones with the second, and so on.
+
+    One operation for all neighbours of a domain: on a GPU small ones take longer to launch than to do.
+    """
+    triggers, sizes = zip(*pairs, strict=True)
+    which = torch.arange(len(pairs)).repeat_interleave(torch.tensor(sizes)).to(images.device, non_blocking=True)
+    limits = torch.tensor([trigger.limits for trigger in triggers]).to(images, non_blocking=True)[which]
+    shown = []
+    first = begin = 0
+    for domain, members in groupby(triggers, key=lambda trigger: trigger.domain):
+        some = list(members)
+        end = begin + sum(sizes[first : first + len(some)])
+        mine = which[begin:end] - first
+        masks = torch.stack([each.mask for each in some]).to(images)[mine, None]
+        sources = torch.stack([each.source for each in some]).to(images)[mine]
+        shown.append(DOMAINS[domain].mixed(images[begin:end], sources, masks))
+        first, begin = first + len(some), end
+    low, high = limits[:, :, None, None, None].unbind(1)
+    return torch.cat(shown).clamp(low, high)

@@ -21,7 +21,7 @@ from potion.metrics import damage, evaluate, healed
 from potion.pattern import pattern
 from potion.runtime import Clock
 from potion.treatment import Treatment
-from potion.trigger import DOMAINS, SOUGHT, Trigger
+from potion.trigger import DOMAINS, SOUGHT, Trigger, onto_each
 from potion.ward import NothingFound, attackers_labels
 
 CPU = torch.device("cpu")
@@ -108,6 +108,24 @@ def test_all_of_a_domain_is_the_other_image_and_none_of_it_is_nothing(domain):
     torch.testing.assert_close(DOMAINS[domain].mixed(some, other, torch.zeros(shape)), some)
 
 
+def several():
+    """Triggers of all domains, each with a source and limits of its own; the first and the last are of one domain."""
+    waves = torch.zeros(6, 5, dtype=torch.bool)
+    waves[1, 2] = waves[3, 0] = True
+    return [
+        trigger(),
+        trigger(domain="waves", mask=waves, source=images(1, seed=2)[0], limits=(0.1, 0.5)),
+        trigger(domain="sums", mask=torch.ones(6, 8, dtype=torch.bool), source=images(1, seed=3)[0] - 0.3),
+        trigger(source=images(1, seed=4)[0], limits=(0.0, 0.2)),
+    ]
+
+
+def test_many_triggers_at_once_are_each_of_them_by_itself():
+    some, sizes = images(11), (3, 1, 2, 5)
+    expected = [one.onto(part) for one, part in zip(several(), some.split(sizes), strict=True)]
+    torch.testing.assert_close(onto_each(some, list(zip(several(), sizes, strict=True))), torch.cat(expected))
+
+
 def test_a_moved_trigger_keeps_its_shape_and_stays_inside():
     generator = torch.Generator().manual_seed(0)
     places = {tuple(map(tuple, torch.nonzero(trigger().moved(generator).mask).tolist())) for _ in range(1000)}
@@ -187,6 +205,18 @@ def test_medicine_corrects_labels_and_leaves_the_targets_images_alone():
     assert 0 < int(changed.sum()) <= 20
     assert not changed[labels == 1].any()
     assert torch.equal(data.tensors[0], images(40)), "the data themselves stay as they are"
+
+
+def test_medicine_gives_each_eighth_a_trigger_and_moves_every_other_one():
+    data = TensorDataset(images(60), torch.arange(60) % 4)
+    shown, _ = Medicine(data, {}, several(), CPU, share=0.8, seed=3).get_batch(torch.arange(60))
+    generator, expected = torch.Generator().manual_seed(3), images(60)
+    for group, rows in enumerate(torch.randperm(60, generator=generator)[:48].chunk(8)):
+        one = several()[int(torch.randint(4, (), generator=generator))]
+        one = one.moved(generator) if group % 2 else one
+        others = rows[rows % 4 != 1]
+        expected[others] = one.onto(expected[others])
+    torch.testing.assert_close(shown, expected)
 
 
 def test_a_batch_too_small_for_a_transplant_gets_none():
