@@ -119,6 +119,19 @@ def transformer() -> str:
     )
 
 
+def timing() -> str:
+    """What an antidote costs with the machine to itself."""
+    lines = [
+        "| known | on | seconds | localising | quarantine | immunising | the rest |",
+        "|---:|---|---:|---:|---:|---:|---:|",
+    ]
+    for record in sorted(records("timing", "antidote"), key=lambda record: record["known"]):
+        main = [record["timings"][phase] for phase in ("localising", "quarantine", "immunising")]
+        shown = " | ".join(f"{each:.1f}" for each in (record["seconds"], *main, record["seconds"] - sum(main)))
+        lines.append(f"| {record['known']} | {record['provenance']['device']} | {shown} |")
+    return "\n".join(lines) + "\n"
+
+
 def trusted_change(record: dict[str, Any]) -> float:
     before, after = record["notes"]["trusted"]
     return 100 * float(after - before)
@@ -245,6 +258,8 @@ if __name__ == "__main__":
             "campaign": campaign(),
             "unseen": unseen(),
             "transformer": transformer(),
+            "wide": beside_xlf(["goel-cifar100"]),
+            "timing": timing(),
             "guards": guards(),
             "alarms": alarms(),
             "kin": kin(),

@@ -104,11 +104,13 @@ def test_the_thresholds_are_compared_over_cells():
     ]
     heading, _, table = by_threshold("sensitivity-rho", records)
     assert heading.startswith("## Where to stop?")
-    assert table.splitlines()[0] == "| known | method | step | rho = 0.2 | rho = 0.5 |"
+    assert table.splitlines()[0] == "| known | method | step | cells | rho = 0.2 | rho = 0.5 |"
     assert table.splitlines()[2:] == [
-        "| 10 % to 100 % | XLF + PTN | 1.1 | 81.0 / -1.0 | 70.0 / -1.0 |",
-        "| one | XLF + PTN | 1.1 | 50.0 / +0.0 | 40.0 / +0.5 |",
+        "| 10 % to 100 % | XLF + PTN | 1.1 | 2 of 30 | 81.0 / -1.0 | 70.0 / -1.0 |",
+        "| one | XLF + PTN | 1.1 | 1 of 3 | 50.0 / +0.0 | 40.0 / +0.5 |",
     ]
+    whole = [record(1, (50, 0), (40, 0), poisoned=size) for size in (100, 500, 1000)]
+    assert by_threshold("sensitivity-rho", whole)[2].splitlines()[2].startswith("| one | XLF + PTN | 1.1 | 3 |")
     assert by_threshold("goel-cifar10", records[4:]) == []
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from potion.bench.plan import plan
 from potion.bench.suite import load_suite
 from potion.bench.tables import NAMES
 
@@ -18,7 +19,10 @@ Place = tuple[bool, str, float]
 
 
 def by_threshold(suite: str, records: Sequence[Record]) -> list[str]:
-    """Healed and damage at every rho: a row for each method and step size; seeds count once in their cell, as everywhere."""
+    """Healed and damage at every rho: a row for each method and step size; seeds count once in their cell, as everywhere.
+
+    It says how many cells each row is over, and of how many where some are missing.
+    """
     cells: dict[tuple[Place, float], dict[tuple[int, int], list[Record]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         cell = record["scenario"]["poisoned"], record["known"]
@@ -29,15 +33,20 @@ def by_threshold(suite: str, records: Sequence[Record]) -> list[str]:
     if len(rhos) < 2:
         return []
     places = sorted({place for place, _ in cells}, key=lambda place: (place[0], [*NAMES].index(place[1]), place[2]))
+    planned = {(run.method, run.poisoned, run.known) for run in plan(load_suite(suite))}
     rows = []
     for place in places:
         one, method, step = place
         shown = [_mean(cells[place, rho]) for rho in rhos]
-        rows.append(f"| {'one' if one else '10 % to 100 %'} | {NAMES[method]} | {step:g} | {' | '.join(shown)} |")
+        there = len(cells[place, rhos[0]])
+        wanted = sum(each == method and (known == 1) is one for each, _, known in planned)
+        count = f"{there} of {wanted}" if there < wanted else f"{there}"
+        known = "one" if one else "10 % to 100 %"
+        rows.append(f"| {known} | {NAMES[method]} | {step:g} | {count} | {' | '.join(shown)} |")
     title = f"## Where to stop? {load_suite(suite).title}\n"
     head = [
-        f"| known | method | step | {' | '.join(f'rho = {rho:g}' for rho in rhos)} |",
-        f"|---|---|---:|{'---:|' * len(rhos)}",
+        f"| known | method | step | cells | {' | '.join(f'rho = {rho:g}' for rho in rhos)} |",
+        f"|---|---|---:|---:|{'---:|' * len(rhos)}",
     ]
     return [title, "Healed, % / damage, points.\n", "\n".join([*head, *rows]) + "\n"]
 
