@@ -6,7 +6,7 @@ Networks with a width of 8 on 4,000 images of Fashion-MNIST: clean ones that har
 their data by heart, with samples of four labels named at random; and poisoned ones, with poisoned samples named; lists
 of one, five and twenty. Writes results/false-alarms/fashion-mnist.json, from which docs/antidote.md is made
 (scripts/antidote_docs.py).
-About an hour on two cores.
+About half an hour on two cores.
 """
 
 from __future__ import annotations
