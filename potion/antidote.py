@@ -82,10 +82,12 @@ def treat(
                 carriers = ward.carriers(poison)
             corrected = ward.corrections(ward.clearest(placed, poison, carriers), guesses) | ward.truth(filtered)
             patterns = ward.patterns(corrected)
-            if number == 0 and len(ward.known) < settings.more:
-                domains = {trigger.domain for trigger in triggers if trigger.strong}
-                others = ward.suspicious(placed, carriers, corrected)
-                triggers = triggers + ward.localised(others, settings.more, domains=domains)
+            if number == 0:
+                if len(ward.known) < settings.more:
+                    domains = {trigger.domain for trigger in triggers if trigger.strong}
+                    others = ward.suspicious(placed, carriers, corrected)
+                    triggers = triggers + ward.localised(others, settings.more, domains=domains)
+                triggers = ward.compared(triggers, poison)
         doses = _doses(_useful(triggers), patterns)
     with clock("immunising"):
         admitted = ward.better(placed, carriers)
@@ -128,6 +130,9 @@ def _doses(triggers: list[Trigger], patterns: list[Trigger]) -> list[Trigger]:
 
 
 def _useful(triggers: Sequence[Trigger]) -> list[Trigger]:
-    """The triggers that do at least half of what the strongest one does, strongest first."""
+    """The triggers that do at least half of what the strongest one of their label does, strongest first."""
     ordered = sorted(triggers, key=lambda trigger: -trigger.strength)
-    return [trigger for trigger in ordered if trigger.gain > 0 and 2 * trigger.strength >= ordered[0].strength]
+    best: dict[int, float] = {}
+    for trigger in ordered:
+        best.setdefault(trigger.target, trigger.strength)
+    return [trigger for trigger in ordered if trigger.gain > 0 and 2 * trigger.strength >= best[trigger.target]]

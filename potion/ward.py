@@ -15,7 +15,7 @@ from potion.batches import Batch, fetch
 from potion.carriers import MIXED, Carriers, steadiness
 from potion.features import features
 from potion.forward import first_logits, logits, placed, placement, told
-from potion.localise import Surroundings, localise
+from potion.localise import Surroundings, compared, localise
 from potion.margins import margins, runner_up
 from potion.medicine import Medicine, taught
 from potion.outliers import better_half, farther_half, out_of_place
@@ -144,9 +144,8 @@ class Ward:
         if not len(indices):
             return []
         sources, labels = self._firing(list(indices)[: 4 * count], count)
-        around = Surroundings(
-            trusted=self._pool, ordinary={label: self._ordinary(label) for label in set(labels.tolist())}
-        )
+        ordinary = {label: self._ordinary(label, self.quarantined) for label in set(labels.tolist())}
+        around = Surroundings(trusted=self._pool, ordinary=ordinary)
         found = localise(
             self.victim,
             sources,
@@ -156,6 +155,13 @@ class Ward:
             seed=seed_for("masks", self.seed),
             domains=domains or SOUGHT,
         )
+        return sorted(found, key=lambda trigger: -trigger.strength)
+
+    def compared(self, triggers: Sequence[Trigger], poison: Tensor) -> list[Trigger]:
+        """The triggers next to clean samples with their label, now that more is known of who is; strongest first."""
+        clean = self.named(~poison)
+        ordinary = {label: self._ordinary(label, clean) for label in {trigger.target for trigger in triggers}}
+        found = [compared(self.victim, trigger, self._judging, ordinary[trigger.target]) for trigger in triggers]
         return sorted(found, key=lambda trigger: -trigger.strength)
 
     def patterns(self, corrected: Mapping[int, int]) -> list[Trigger]:
@@ -189,8 +195,8 @@ class Ward:
             return self._fetched(self.plain_set, list(indices)[:count])
         return torch.stack(views[:count]), torch.stack(labels[:count])
 
-    def _ordinary(self, label: int) -> Tensor:
-        mine = [index for index in self.quarantined if self.labels[index] == label]
+    def _ordinary(self, label: int, among: Sequence[int]) -> Tensor:
+        mine = [index for index in among if self.labels[index] == label]
         return self._fetched(self.plain_set, mine[: self.settings.pool] or self.held_out[: self.settings.pool])[0]
 
     def _fetched(self, dataset: Dataset[Any], indices: Sequence[int]) -> Batch:
