@@ -87,7 +87,7 @@ def treat(
                     domains = {trigger.domain for trigger in triggers if trigger.strong}
                     others = ward.suspicious(placed, carriers, corrected)
                     triggers = triggers + ward.localised(others, settings.more, domains=domains)
-                triggers = ward.compared(triggers, poison)
+                triggers = ward.looked_again(triggers, poison)
         doses = _doses(_useful(triggers), patterns)
     with clock("immunising"):
         admitted = ward.better(placed, carriers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor, autocast, nn
@@ -14,10 +13,7 @@ from torch.nn.functional import cross_entropy
 from potion.forward import logits
 from potion.trigger import DOMAINS, SOUGHT, Domain, Trigger, extremes
 
-__all__ = ["Search", "Surroundings", "compared", "localise"]
-
-CLEAN: Final = 0.25
-"""At least so many of the samples with an attacker's label are clean."""
+__all__ = ["Search", "Surroundings", "cut_anew", "localise"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +21,7 @@ class Search:
     """How masks are searched for; the same for every domain, image size and model.
 
     Each of ``steps`` tries every mask on ``images`` images, ``at_once`` in one batch; what was found is then looked at on
-    ``looked_at`` others, next to the same entries of ``controls`` ordinary samples on ``tried_on`` images each.
+    ``looked_at`` others.
     """
 
     steps: int = 100
@@ -34,15 +30,13 @@ class Search:
     lr: float = 0.15
     goal: float = 0.9
     looked_at: int = 64
-    controls: int = 16
-    tried_on: int = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
     """Images to try on: ``trusted`` ones of classes that no poison claims, and ``ordinary`` ones by the label they have.
 
-    Some of the ordinary ones are poison that nobody found.
+    Some of the ordinary ones may be poison that nobody has found yet.
     """
 
     trusted: Tensor
@@ -66,7 +60,8 @@ def localise(
     """
     generator = torch.Generator(sources.device).manual_seed(seed)
     half, limits = len(around.trusted) // 2, extremes(around.trusted, sources)
-    found: list[list[tuple[float, Trigger]]] = [[] for _ in sources]
+    found: list[list[Trigger]] = [[] for _ in sources]
+    drafts: list[dict[str, Tensor]] = [{} for _ in sources]
     rows = range(len(sources))
     size = max(1, search.at_once // search.images)
     for domain in (DOMAINS[name] for name in domains):
@@ -76,15 +71,36 @@ def localise(
                 model, domain, sources[list(chunk)], some, around.trusted[:half], limits, search, generator
             )
             for row, mask in zip(chunk, masks, strict=True):
-                looks = _Looks.drawn(around.trusted[half:], around.ordinary[labels[row]], search, generator)
-                found[row].append(_hard(model, domain, mask, sources[row], labels[row], looks, limits, search.at_once))
-    return [_shortest(each) for each in found]
+                drafts[row][domain.name] = mask
+                found[row].append(
+                    _cut(model, domain, mask, sources[row], labels[row], limits, around, search, generator)
+                )
+    return [replace(_shortest(each), drafts=mine) for each, mine in zip(found, drafts, strict=True)]
 
 
-def _shortest(found: Sequence[tuple[float, Trigger]]) -> Trigger:
+def cut_anew(
+    model: nn.Module, triggers: Sequence[Trigger], around: Surroundings, search: Search, *, seed: int = 0
+) -> list[Trigger]:
+    """The triggers as they are next to other ordinary images: of the same masks, perhaps more, fewer or other entries.
+
+    Where half of the images with a label are poison, a patch does not gain much by comparison with them, and less than what
+    is in one image alone. So who has found the poison should look again.
+    """
+    found = []
+    for trigger in triggers:
+        generator = torch.Generator(trigger.source.device).manual_seed(seed)
+        cut = [
+            _cut(model, DOMAINS[name], mask, trigger.source, trigger.target, trigger.limits, around, search, generator)
+            for name, mask in trigger.drafts.items()
+        ]
+        found.append(replace(_shortest(cut), drafts=trigger.drafts))
+    return found
+
+
+def _shortest(triggers: Sequence[Trigger]) -> Trigger:
     """Of those that work about as well as the best one, the one with the shortest description."""
-    enough = _almost(max(gain for gain, _ in found), 0.8)
-    return min((trigger for gain, trigger in found if gain >= enough), key=lambda trigger: trigger.cost)
+    enough = _almost(max(trigger.gain for trigger in triggers), 0.8)
+    return min((trigger for trigger in triggers if trigger.gain >= enough), key=lambda trigger: trigger.cost)
 
 
 def _soft_masks(
@@ -122,93 +138,44 @@ def _soft_masks(
     return raw.detach().sigmoid()
 
 
-class _Rates(NamedTuple):
-    """How often entries work: those of a sample, of ordinary ones with its label, and of the quarter that does least."""
-
-    success: float
-    control: float
-    least: float
-
-    @property
-    def gain(self) -> float:
-        """By how much more often than in clean samples. A mean would count poison among the ordinary ones against the
-        trigger: where half of a class has it, a patch gains less by that than some wave which is in one sample alone.
-        """
-        return self.success - self.least
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Looks:
-    """What a mask is looked at with: ``images`` for its own sample, and ``controls`` with ``backgrounds`` for each."""
-
-    images: Tensor
-    controls: Tensor
-    backgrounds: Tensor
-
-    @classmethod
-    def drawn(cls, trusted: Tensor, ordinary: Tensor, search: Search, generator: torch.Generator) -> _Looks:
-        """At random."""
-        backgrounds = _some(trusted, search.controls * search.tried_on, generator)
-        return cls(
-            images=_some(trusted, search.looked_at, generator),
-            controls=_some(ordinary, search.controls, generator),
-            backgrounds=backgrounds.unflatten(0, (search.controls, search.tried_on)),
-        )
-
-    def rates(
-        self, model: nn.Module, domain: Domain, entries: Tensor, source: Tensor, label: int, limits: tuple[float, float]
-    ) -> list[_Rates]:
-        """What the entries of the sample and those of the controls do, for each of some masks."""
-        own = domain.mixed(self.images, source, entries[:, None, None])
-        theirs = domain.mixed(self.backgrounds, self.controls[:, None], entries[:, None, None, None])
-        shown = torch.cat([own, theirs.flatten(1, 2)], 1).clamp(*limits)
-        hits = (logits(model, shown.flatten(0, 1)).argmax(1) == label).view(shown.shape[:2]).float()
-        success, control = hits.split([own.shape[1], theirs.shape[1] * theirs.shape[2]], 1)
-        least = control.view(theirs.shape[:3]).mean(2).quantile(CLEAN, 1)
-        return [_Rates(*each) for each in torch.stack([success.mean(1), control.mean(1), least], 1).tolist()]
-
-    def __len__(self) -> int:
-        return len(self.images) + self.backgrounds[:, :, 0, 0, 0].numel()
-
-
 @torch.no_grad()
-def _hard(
+def _cut(
     model: nn.Module,
     domain: Domain,
     mask: Tensor,
     source: Tensor,
     label: int,
-    looks: _Looks,
     limits: tuple[float, float],
-    at_once: int,
-) -> tuple[float, Trigger]:
-    """The fewest of the mask's largest entries that gain almost as much as any number of them, and what they gain."""
+    around: Surroundings,
+    search: Search,
+    generator: torch.Generator,
+) -> Trigger:
+    """The fewest of the mask's largest entries that gain almost as much as any number of them.
+
+    What they gain is measured against the same entries of ordinary images of that label.
+    """
+    images = _some(around.trusted[len(around.trusted) // 2 :], search.looked_at, generator)
+    controls = _some(around.ordinary[label], search.looked_at, generator)
     order = mask.flatten().argsort(descending=True)
     sizes = _sizes(mask.numel())
-    entries = torch.stack([_first(order, size, mask.shape) for size in sizes]).to(source)
-    rates: list[_Rates] = []
-    for some in entries.split(max(1, at_once // len(looks))):
-        rates += looks.rates(model, domain, some, source, label, limits)
-    enough = _almost(max(each.gain for each in rates), 0.9)
-    place = next(k for k, each in enumerate(rates) if each.gain >= enough)
-    return rates[place].gain, Trigger(
+    entries = torch.stack([_first(order, size, mask.shape) for size in sizes]).to(images)
+    both = torch.stack([source.expand_as(controls), controls])  # (what is taken from, image, ...)
+    rates: list[tuple[float, float]] = []
+    for some in entries.split(max(1, search.at_once // both[:, :, 0, 0, 0].numel())):
+        shown = domain.mixed(images, both, some[:, None, None, None]).clamp(*limits)
+        hits = (logits(model, shown.flatten(0, 2)).argmax(1) == label).view(shown.shape[:3]).float().mean(2)
+        rates += [(success, control) for success, control in hits.tolist()]
+    enough = _almost(max(success - control for success, control in rates), 0.9)
+    place = next(k for k, (success, control) in enumerate(rates) if success - control >= enough)
+    return Trigger(
         domain=domain.name,
         mask=_first(order, sizes[place], mask.shape),
         source=source,
         target=label,
-        success=rates[place].success,
-        control=rates[place].control,
+        success=rates[place][0],
+        control=rates[place][1],
         limits=limits,
     )
-
-
-@torch.no_grad()
-def compared(model: nn.Module, trigger: Trigger, images: Tensor, ordinary: Tensor) -> Trigger:
-    """The trigger, with how often its entries of ``ordinary`` images work, each on one of ``images``."""
-    pairs = min(len(images), len(ordinary))
-    mask = trigger.mask.to(images)
-    shown = DOMAINS[trigger.domain].mixed(images[:pairs], ordinary[:pairs], mask).clamp(*trigger.limits)
-    return replace(trigger, control=float((logits(model, shown).argmax(1) == trigger.target).float().mean()))
 
 
 def _almost(best: float, share: float) -> float:

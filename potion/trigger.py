@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -67,7 +67,8 @@ class Trigger:
     """Entries ``mask`` of the image ``source`` in a domain; put onto other images they make the model say ``target``.
 
     ``success`` is how often; ``control`` how often the same entries of ordinary images of the target class do.
-    ``limits`` are the smallest and largest value that an input takes.
+    ``limits`` are the smallest and largest value that an input takes. ``drafts`` are the masks in [0, 1], by domain, that
+    it was cut from.
     """
 
     domain: str
@@ -77,6 +78,7 @@ class Trigger:
     success: float
     control: float
     limits: tuple[float, float]
+    drafts: Mapping[str, Tensor] = field(repr=False, default_factory=dict)
 
     @property
     def size(self) -> int:

@@ -15,7 +15,7 @@ from potion.batches import Batch, fetch
 from potion.carriers import MIXED, Carriers, steadiness
 from potion.features import features
 from potion.forward import first_logits, logits, placed, placement, told
-from potion.localise import Surroundings, compared, localise
+from potion.localise import Surroundings, cut_anew, localise
 from potion.margins import margins, runner_up
 from potion.medicine import Medicine, taught
 from potion.outliers import better_half, farther_half, out_of_place
@@ -144,24 +144,21 @@ class Ward:
         if not len(indices):
             return []
         sources, labels = self._firing(list(indices)[: 4 * count], count)
-        ordinary = {label: self._ordinary(label, self.quarantined) for label in set(labels.tolist())}
-        around = Surroundings(trusted=self._pool, ordinary=ordinary)
         found = localise(
             self.victim,
             sources,
             labels.tolist(),
-            around,
+            self._around(labels.tolist(), self.quarantined),
             self.settings.search,
             seed=seed_for("masks", self.seed),
             domains=domains or SOUGHT,
         )
         return sorted(found, key=lambda trigger: -trigger.strength)
 
-    def compared(self, triggers: Sequence[Trigger], poison: Tensor) -> list[Trigger]:
-        """The triggers next to clean samples with their label, now that more is known of who is; strongest first."""
-        clean = self.named(~poison)
-        ordinary = {label: self._ordinary(label, clean) for label in {trigger.target for trigger in triggers}}
-        found = [compared(self.victim, trigger, self._judging, ordinary[trigger.target]) for trigger in triggers]
+    def looked_again(self, triggers: Sequence[Trigger], poison: Tensor) -> list[Trigger]:
+        """The triggers next to samples with their label that are clean, as far as that is known by now; strongest first."""
+        around = self._around([trigger.target for trigger in triggers], self.named(~poison))
+        found = cut_anew(self.victim, triggers, around, self.settings.search, seed=seed_for("cuts", self.seed))
         return sorted(found, key=lambda trigger: -trigger.strength)
 
     def patterns(self, corrected: Mapping[int, int]) -> list[Trigger]:
@@ -195,9 +192,14 @@ class Ward:
             return self._fetched(self.plain_set, list(indices)[:count])
         return torch.stack(views[:count]), torch.stack(labels[:count])
 
-    def _ordinary(self, label: int, among: Sequence[int]) -> Tensor:
-        mine = [index for index in among if self.labels[index] == label]
-        return self._fetched(self.plain_set, mine[: self.settings.pool] or self.held_out[: self.settings.pool])[0]
+    def _around(self, labels: Collection[int], among: Sequence[int]) -> Surroundings:
+        """Images to try triggers for ``labels`` on, with ordinary ones ``among`` some samples; if none, trusted ones."""
+        few = self.settings.pool
+        mine = {label: [index for index in among if self.labels[index] == label] for label in set(labels)}
+        ordinary = {
+            label: self._fetched(self.plain_set, some[:few] or self.held_out[:few])[0] for label, some in mine.items()
+        }
+        return Surroundings(trusted=self._pool, ordinary=ordinary)
 
     def _fetched(self, dataset: Dataset[Any], indices: Sequence[int]) -> Batch:
         """Samples on the device, as the patient wants them, also where a dataset has another type of floats."""

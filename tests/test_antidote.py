@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from statistics import mean
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,7 +15,7 @@ import potion
 from potion.antidote import treat
 from potion.batches import labels_of
 from potion.evidence import Evidence
-from potion.localise import Search, Surroundings, _Looks, compared, localise
+from potion.localise import Search, Surroundings, cut_anew, localise
 from potion.medicine import Medicine
 from potion.metrics import damage, evaluate, healed
 from potion.pattern import pattern
@@ -83,44 +81,30 @@ def test_a_patch_is_localised_in_pixels_and_a_wave_in_waves():
         assert each.strong
 
 
-def test_poison_among_the_ordinary_samples_does_not_hide_the_trigger():
-    """Two thirds of the label are poison that nobody found; a mean over them would leave the patch a third of its gain."""
+def test_next_to_clean_samples_a_trigger_is_what_it_is():
+    """Two thirds of the label are poison that nobody has found, next to which a patch is nothing special."""
     model = Corner().requires_grad_(False).eval()
     patched, ordinary = images(1, seed=2), images(60, seed=1)
     patched[:, :, 4:, 6:] = ordinary[:40, :, 4:, 6:] = 1
-    around = Surroundings(trusted=images(64), ordinary={1: ordinary})
-    (found,) = localise(model, patched, [1], around, Search(steps=150, images=16))
-    assert found.domain == "pixels"
-    assert found.mask[4:, 6:].sum() == found.size <= 4
-    clean = compared(model, found, around.trusted, ordinary[40:])
-    assert found.control > 0.4
+    search, trusted = Search(steps=150, images=16), images(64)
+    found = localise(model, patched, [1], Surroundings(trusted=trusted, ordinary={1: ordinary}), search)
+    assert found[0].control > 0.4
+    (clean,) = cut_anew(model, found, Surroundings(trusted=trusted, ordinary={1: ordinary[40:]}), search)
+    assert clean.domain == "pixels"
+    assert clean.mask[4:, 6:].sum() == clean.size <= 4
     assert clean.control < 0.1
     assert clean.strong
+    assert clean.drafts is found[0].drafts, "there may be a third look"
 
 
-@pytest.mark.parametrize("domain", SOUGHT)
-def test_looks_are_what_loops_over_images_and_controls_give(domain):
+def test_another_look_next_to_the_same_samples_finds_the_same():
     model = Corner().requires_grad_(False).eval()
-    ways, limits, generator = DOMAINS[domain], (0.0, 1.0), torch.Generator().manual_seed(0)
-    some, (source,), controls = images(5), images(1, seed=2), images(6, seed=3)
-    source[:, 4:, 6:] = controls[1:, :, 4:, 6:] = 3.0
-    masks = (
-        torch.rand(4, *ways.shape(6, 8), generator=generator) < torch.tensor([0.2, 0.5, 0.7, 0.9])[:, None, None]
-    ).float()
-    looks = _Looks(images=some, controls=controls, backgrounds=images(12, seed=4).unflatten(0, (6, 2)))
-
-    def works(image, other, mask):
-        shown = ways.mixed(image[None], other, mask).clamp(*limits)
-        return float(model(shown).argmax(1) == 1)
-
-    expected = []
-    for mask in masks:
-        each = [mean(works(x, c, mask) for x in looks.backgrounds[k]) for k, c in enumerate(controls)]
-        expected.append((mean(works(x, source, mask) for x in some), mean(each), float(np.quantile(each, 0.25))))
-    found = looks.rates(model, ways, masks, source, 1, limits)
-    assert [pytest.approx(pair) for pair in expected] == found
-    assert len(set(found)) > 1
-    assert len(looks) == 5 + 12
+    patched = images(1, seed=2)
+    patched[:, :, 4:, 6:] = 1
+    found = localise(model, patched, [1], surroundings(), Search(steps=60, images=16))
+    (again,) = cut_anew(model, found, surroundings(), Search(steps=60, images=16), seed=3)
+    assert (again.domain, again.source.tolist()) == (found[0].domain, found[0].source.tolist())
+    assert torch.equal(again.mask, found[0].mask)
 
 
 def test_a_sample_that_does_less_than_ordinary_ones_is_localised_as_a_loss():
