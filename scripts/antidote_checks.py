@@ -4,11 +4,15 @@
     python scripts/antidote_checks.py ablation antidote-cifar10 [RESULTS] [ATTACK ...]
     python scripts/antidote_checks.py relapse antidote-cifar10 [RESULTS] [ATTACK ...]
 
-Victims with 500 poisoned samples, seed 2; RESULTS keeps the trained models of the suite, as ``potion bench run`` does.
+    python scripts/antidote_checks.py robustness embedded       # relapse, ablation; a CPU will do: minutes
+
+Victims with 500 poisoned samples, seed 2; RESULTS keeps the trained models of the suite, as ``potion bench run`` does. Or
+the victim that comes with the package, with 200.
 *robustness* (10 % of the poison known): a list with wrong names in it, a clean model, the recall of the attacker's class,
 what triggered images are taken for, and five more epochs on the contaminated data. *ablation* (one sample known): the
 antidote without one of its parts at a time. *relapse* (10 % known): five more epochs on what is left of the data once the
-known and the discovered poison is taken out. Writes results/antidote-WHAT/ATTACK.json.
+known and the discovered poison is taken out. Writes results/antidote-WHAT/ATTACK.json, results/antidote-WHAT-embedded/ for
+the embedded one.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -25,14 +30,15 @@ import torch
 from torch import nn
 
 import potion
-from potion.bench.plan import Run, plan
+from potion.bench.plan import plan
 from potion.bench.scene import Scene
 from potion.bench.suite import load_suite
 from potion.bench.workshop import Workshop
 from potion.data import PoisonedSet
+from potion.embedded import Embedded, embedded_model
 from potion.files import write_json
 from potion.medicine import Medicine
-from potion.metrics import Scores, damage, healed, predict
+from potion.metrics import Scores, damage, evaluate, healed, predict
 from potion.provenance import machine
 from potion.runtime import best_device, copied, generator_for
 from potion.training import train
@@ -42,12 +48,32 @@ ROOT = Path(__file__).parent.parent
 SEED, POISONED, EPOCHS = 2, 500, 5
 
 
+class EmbeddedScene:
+    """The victim that comes with the package, as if a workshop had made it."""
+
+    def __init__(self) -> None:
+        embedded = Embedded()
+        self.attack, self.poison, self.recipe = embedded.attack, embedded.poison(), embedded.recipe
+        self.train_set, self.train_images, self.test_images = embedded.train_set(), embedded.train, embedded.test
+        self.known = embedded.known
+        self.victim, clean = (
+            SimpleNamespace(model=embedded_model(name).to(best_device())) for name in ("victim", "retrain_clean")
+        )
+        self.trained = lambda left_out: clean
+        self.victim_scores, self.reference_scores = self.scored(self.victim.model), self.scored(clean.model)
+
+    def scored(self, model: nn.Module) -> Scores:
+        """The three accuracies on the test images."""
+        return evaluate(model, self.test_images, self.attack)
+
+
 def treated(scene: Scene, model: nn.Module, known: list[int], data: PoisonedSet | None = None, **more: Any) -> Any:
     """The antidote's result."""
     data = data or scene.train_set
     return potion.heal(
-        model, data, known, "antidote", device=best_device(), progress=False, unaugmented=data.plain(), **more
-    )
+        model, data, known, "antidote", batch_size=scene.recipe.batch_size, device=best_device(), progress=False,
+        unaugmented=data.plain(), **more,
+    )  # fmt: skip
 
 
 def graded(scene: Scene, result: Any) -> dict[str, Any]:
@@ -85,11 +111,11 @@ def further(scene: Scene, model: nn.Module, left_out: Collection[int] = ()) -> l
     return found
 
 
-def robustness(scene: Scene) -> Iterator[tuple[str, Any]]:
-    known = scene.known(POISONED // 10)
+def robustness(scene: Scene, label: str) -> Iterator[tuple[str, Any]]:
+    known = scene.known(len(scene.poison) // 10)
     victim, reference = scene.victim.model, scene.trained(scene.poison).model
     poison = set(scene.poison)
-    names = generator_for(f"wrong names {scene.run.attack.label}", SEED)
+    names = generator_for(f"wrong names {label}", SEED)
     order = torch.randperm(len(scene.train_set), generator=names).tolist()
     clean = [index for index in order if index not in poison]
     untouched = PoisonedSet(scene.train_images, scene.attack, [], view=scene.train_set.view)
@@ -115,8 +141,8 @@ def robustness(scene: Scene) -> Iterator[tuple[str, Any]]:
     yield "further training", {name: further(scene, model) for name, model in models.items()}
 
 
-def relapse(scene: Scene) -> Iterator[tuple[str, Any]]:
-    known, victim = scene.known(POISONED // 10), scene.victim.model
+def relapse(scene: Scene, label: str) -> Iterator[tuple[str, Any]]:
+    known, victim = scene.known(len(scene.poison) // 10), scene.victim.model
     result = treated(scene, victim, known)
     named = potion.discover(victim, result, scene.train_set, unaugmented=scene.train_set.plain(), device=best_device())
     taken = {*known, *named.poison}
@@ -157,7 +183,7 @@ def all_of(changes: list[Any]) -> Iterator[None]:
         yield
 
 
-def ablation(scene: Scene) -> Iterator[tuple[str, Any]]:
+def ablation(scene: Scene, label: str) -> Iterator[tuple[str, Any]]:
     for name, (settings, changes) in ABLATIONS.items():
         with all_of(changes):
             result = treated(scene, scene.victim.model, scene.known(1), antidote=potion.Antidote(**settings))
@@ -166,33 +192,36 @@ def ablation(scene: Scene) -> Iterator[tuple[str, Any]]:
         yield name, grade
 
 
-def runs(suite: str, attacks: list[str]) -> Iterator[Run]:
-    seen = set()
+def scenes(suite: str, results: str, attacks: list[str]) -> Iterator[tuple[str, Any]]:
+    """The victims to look at, by the names of their attacks."""
+    if suite == "embedded":
+        yield "badnet", EmbeddedScene()
+        return
+    workshop, seen = Workshop(Path(results) / ".work/models"), set()
     for run in plan(load_suite(suite), [SEED]):
         label = run.attack.label
         if run.poisoned == POISONED and label not in seen and (not attacks or label in attacks):
             seen.add(label)
-            yield run
+            yield label, workshop.scene(run)
 
 
 def main() -> None:
     what, suite, results, *attacks = [*sys.argv[1:], *["results"] * (len(sys.argv) < 4)]
     check = {"robustness": robustness, "ablation": ablation, "relapse": relapse}[what]
-    workshop = Workshop(Path(results) / ".work/models")
-    out = ROOT / f"results/antidote-{what}"
+    out = ROOT / f"results/antidote-{what}{'-embedded' * (suite == 'embedded')}"
     out.mkdir(parents=True, exist_ok=True)
-    for run in runs(suite, attacks):
-        print(run.attack.label)
-        scene = workshop.scene(run)
+    for label, scene in scenes(suite, results, attacks):
+        print(label)
         record = {
-            "suite": suite, "attack": run.attack.label, "poisoned": POISONED, "seed": SEED,
+            "suite": suite, "attack": label, "poisoned": len(scene.poison), "seed": SEED,
             "victim": asdict(scene.victim_scores), "reference": asdict(scene.reference_scores),
             "machine": machine(best_device()),
         }  # fmt: skip
         found: dict[str, Any] = {}
-        for name, value in check(scene):
+        for name, value in check(scene, label):
             found[name] = value
-            write_json(out / f"{run.attack.label}.json", record | {"found": found})
+            print(name, flush=True)
+            write_json(out / f"{label}.json", record | {"found": found})
 
 
 if __name__ == "__main__":
