@@ -10,11 +10,16 @@ from antidote_results import TRIGGERS, older
 from between_markers import ROOT
 
 
-def ablation() -> str:
-    found = [json.loads(path.read_text()) for path in sorted((ROOT / "results/antidote-ablation").glob("*.json"))]
+def checked(what: str) -> list[dict[str, Any]]:
+    """The records of a check, in the order of the triggers."""
+    found = [json.loads(path.read_text()) for path in (ROOT / f"results/antidote-{what}").glob("*.json")]
+    return sorted(found, key=lambda each: list(TRIGGERS).index(each["attack"]))
+
+
+def ablation(where: str = "") -> str:
+    found = checked(f"ablation{where}")
     if not found:
         return ""
-    found.sort(key=lambda each: list(TRIGGERS).index(each["attack"]))
     lines = ["| % healed, damage | " + " | ".join(TRIGGERS[each["attack"]] for each in found) + " |"]
     lines.append("|---|" + "---:|" * len(found))
     for name in found[0]["found"]:
@@ -30,37 +35,37 @@ def stopped(row: dict[str, Any]) -> str:
     return f" ({row['status'].replace('_', ' ')})"
 
 
-def robustness() -> str:
-    found = [json.loads(path.read_text()) for path in sorted((ROOT / "results/antidote-robustness").glob("*.json"))]
+def robustness(where: str = "") -> str:
+    found = checked(f"robustness{where}")
     if not found:
         return ""
-    found.sort(key=lambda each: list(TRIGGERS).index(each["attack"]))
+    many = list(found[0]["found"]["clean model"])[1]
     lines = ["| | " + " | ".join(TRIGGERS[each["attack"]] for each in found) + " |", "|---|" + "---:|" * len(found)]
     rows: list[tuple[str, Callable[[dict[str, Any]], str]]] = [
         ("healed, damage", lambda each: graded(each["found"]["as it should be"])),
         ("10 % of the names wrong", lambda each: graded(each["found"]["10% of the names wrong"])),
         ("10 % wrong, all of the attacker's class", lambda each: graded(each["found"].get("10% wrong, of its class"))),
         ("clean model, one name", lambda each: left_alone(each["found"]["clean model"], 0)),
-        ("clean model, 50 names", lambda each: left_alone(each["found"]["clean model"], 1)),
+        (f"clean model, {many} names", lambda each: left_alone(each["found"]["clean model"], 1)),
         ("recall of the attacker's class: poisoned, healed, retrained", recalls),
         ("triggered images in the wrong class most often given: healed, retrained", astray),
         ("attack success after 1 and 5 more epochs: healed", lambda each: returning(each, "healed")),
         ("attack success after 1 and 5 more epochs: retrained", lambda each: returning(each, "reference")),
-        *relapses(),
+        *relapses(where),
     ]
     for title, value in rows:
         lines.append(f"| {title} | " + " | ".join(value(each) for each in found) + " |")
     return "\n".join([*lines, "", older(found)]) + "\n"
 
 
-def relapses() -> Iterator[tuple[str, Callable[[dict[str, Any]], str]]]:
+def relapses(where: str) -> Iterator[tuple[str, Callable[[dict[str, Any]], str]]]:
     """The same epochs on what is left of the data once the known and the discovered poison is out of them."""
-    folder = ROOT / "results/antidote-relapse"
-    if not folder.is_dir():
+    by_attack = {each["attack"]: each for each in checked(f"relapse{where}")}
+    if not by_attack:
         return
 
     def found(each: dict[str, Any]) -> dict[str, Any]:
-        return json.loads((folder / f"{each['attack']}.json").read_text())  # type: ignore[no-any-return]
+        return by_attack[each["attack"]]
 
     def left(each: dict[str, Any]) -> str:
         taken = found(each)["found"]["taken out"]

@@ -265,6 +265,8 @@ if __name__ == "__main__":
             "kin": kin(),
             "missed": missed(),
             "ablation": ablation(),
+            "ablation-embedded": ablation("-embedded"),
             "robustness": robustness(),
+            "robustness-embedded": robustness("-embedded"),
         },
     )

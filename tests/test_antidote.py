@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import Subset, TensorDataset
-from victim import factory, pixels, trained
+from victim import factory, pixels, trained, triggered
 
 import potion
 from potion.antidote import treat
@@ -457,6 +457,23 @@ def test_two_attackers_labels_are_treated_together():
         assert after < 0.5
         hidden = set(poison[target][4:])
         assert len(hidden & result.treatment.corrected.keys()) > len(hidden) / 2
+
+
+def test_a_label_that_is_half_poison_hides_the_trigger_at_first_only():
+    """Next to all samples with the attacker's label the patch is nothing special, next to the clean ones it is."""
+    pictures, labels = pixels(480, seed=0)
+    poison = [row for row in range(480) if labels[row] >= 1][:120]
+    pictures[poison], labels[poison] = triggered(pictures[poison]), 0
+    inputs, targets = as_inputs(pictures), torch.from_numpy(labels)
+    result = potion.heal(
+        trained(inputs, targets, 60), TensorDataset(inputs, targets), poison[:9], "antidote", batch_size=32, progress=False,
+        device="cpu",
+    )  # fmt: skip
+    assert result.status is potion.Status.HEALED, result.summary()
+    found = result.treatment
+    assert {each.domain for each in found.triggers} == {"pixels"}
+    assert max(each.control for each in found.triggers) < 0.2
+    assert min(each.strength for each in found.triggers) > 1.5 * found.evidence.strength
 
 
 def as_inputs(pictures):
