@@ -7,7 +7,7 @@
     python scripts/antidote_checks.py robustness embedded       # relapse, ablation; a CPU will do: minutes
 
 Victims with 500 poisoned samples, seed 2; RESULTS keeps the trained models of the suite, as ``potion bench run`` does. Or
-the victim that comes with the package, with 200.
+the victim that comes with the package, with 200, where the seed is that of the wrong names.
 *robustness* (10 % of the poison known): a list with wrong names in it, a clean model, the recall of the attacker's class,
 what triggered images are taken for, and five more epochs on the contaminated data. *ablation* (one sample known): the
 antidote without one of its parts at a time. *relapse* (10 % known): five more epochs on what is left of the data once the

@@ -12,7 +12,7 @@ from torch.utils.data import Subset, TensorDataset
 from victim import factory, pixels, trained, triggered
 
 import potion
-from potion.antidote import treat
+from potion.antidote import _useful, treat
 from potion.batches import labels_of
 from potion.evidence import Evidence
 from potion.localise import Search, Surroundings, cut_anew, localise
@@ -150,6 +150,13 @@ def test_many_triggers_at_once_are_each_of_them_by_itself():
     some, sizes = images(11), (3, 1, 2, 5)
     expected = [one.onto(part) for one, part in zip(several(), some.split(sizes), strict=True)]
     torch.testing.assert_close(onto_each(some, list(zip(several(), sizes, strict=True))), torch.cat(expected))
+
+
+def test_each_label_keeps_the_triggers_that_do_half_of_what_its_strongest_does():
+    strong, half, weak = (trigger(success=success, control=0.0) for success in (1.0, 0.5, 0.49))
+    others = [trigger(success=success, control=0.0, target=2) for success in (0.2, 0.05)]
+    useless = trigger(success=0.1, control=0.3, target=0)
+    assert _useful([weak, *others, half, useless, strong]) == [strong, half, others[0]]
 
 
 def test_a_moved_trigger_keeps_its_shape_and_stays_inside():
