@@ -11,6 +11,7 @@ from torch import Tensor, autocast, nn
 from torch.nn.functional import cross_entropy
 
 from potion.forward import logits
+from potion.runtime import native_bfloat16
 from potion.trigger import DOMAINS, SOUGHT, Domain, Trigger, extremes
 
 __all__ = ["Search", "Surroundings", "cut_anew", "localise"]
@@ -128,7 +129,7 @@ def _soft_masks(
             masks = raw.sigmoid()
             images = _some(trusted, len(repeated), generator)
             shown = domain.mixed(images, repeated, masks.repeat_interleave(each, 0)[:, None]).clamp(*limits)
-            with autocast(shown.device.type, torch.bfloat16, enabled=shown.device.type == "cuda"):
+            with autocast(shown.device.type, torch.bfloat16, enabled=native_bfloat16(shown.device)):
                 outputs = logits(model, shown).float()
             losses = cross_entropy(outputs, wanted, reduction="none").view(count, each).mean(1)
             (raw.grad,) = torch.autograd.grad((losses + weight * masks.mean((1, 2))).sum(), raw)

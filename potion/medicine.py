@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from potion.batches import Batch, fetch
-from potion.runtime import copied
+from potion.runtime import copied, native_bfloat16
 from potion.training import Recipe, train
 from potion.trigger import Trigger, onto_each
 
@@ -103,7 +103,7 @@ def taught(
         lr=lr,
         warm_up=0.1,
         decay=1.0,
-        precision="bfloat16" if medicine.device.type == "cuda" else "float32",
+        precision="bfloat16" if native_bfloat16(medicine.device) else "float32",
         channels_last=True,
         frozen_statistics=True,
         largest_norm=1.0,

@@ -23,6 +23,7 @@ __all__ = [
     "copied",
     "forked_rng",
     "generator_for",
+    "native_bfloat16",
     "plain_arithmetic",
     "reseed",
     "rng_states",
@@ -45,6 +46,16 @@ def best_device() -> torch.device:
     if torch.backends.mps.is_available():
         return torch.device("mps")
     return torch.device("cpu")
+
+
+def native_bfloat16(device: torch.device) -> bool:
+    """Whether the device multiplies bfloat16 numbers itself; where it has to pretend, they are no faster than float32."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type == "cpu":
+        asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+        return any(supported is not None and supported() for supported in asked)
+    return False
 
 
 def synchronize(device: torch.device) -> None:
