@@ -30,6 +30,7 @@ from potion.kin import family
 from potion.runtime import Clock
 from potion.treatment import Treatment
 from potion.trigger import Trigger
+from potion.verdict import Verdict, carriers_in
 from potion.ward import NothingFound, Ward
 
 __all__ = ["Antidote", "NothingFound", "Treatment", "lesson_of", "treat"]
@@ -77,25 +78,24 @@ def treat(
         for number in range(settings.quarantines):
             if number > 0:
                 filtered = _quarantine(ward, corrected, lesson_of(triggers, patterns), number)
-            placed, guesses, poison = ward.verdict(filtered)
+            verdict = Verdict.by(filtered, ward)
             if number == 0:
-                carriers = ward.carriers(poison)
-            corrected = ward.corrections(ward.clearest(placed, poison, carriers), guesses) | ward.truth(filtered)
+                carriers = carriers_in(ward, verdict.poison)
+            corrected = verdict.taught(carriers) | ward.truth(filtered)
             patterns = ward.patterns(corrected)
             if number == 0:
                 if len(ward.known) < settings.more:
                     domains = {trigger.domain for trigger in triggers if trigger.strong}
-                    others = ward.suspicious(placed, carriers, corrected)
+                    others = verdict.suspicious(carriers, corrected)
                     triggers = triggers + ward.localised(others, settings.more, domains=domains)
-                triggers = ward.looked_again(triggers, poison)
+                triggers = ward.looked_again(triggers, verdict.poison)
         doses = _doses(_useful(triggers), patterns)
     with clock("immunising"):
-        admitted = ward.better(placed, carriers)
+        admitted = verdict.better(carriers)
         for number in range(settings.rounds):
             healed = ward.taught([*ward.trusted, *admitted], corrected, doses, settings.epochs, f"round {number}")
-            placed, guesses, poison = ward.verdict(healed)
-            corrected = ward.corrections(ward.clearest(placed, poison, carriers), guesses) | ward.truth(healed)
-            admitted = ward.named((guesses == ward.claims(ward.quarantined)) & ~carriers.carries)
+            verdict = Verdict.by(healed, ward)
+            corrected, admitted = verdict.taught(carriers) | ward.truth(healed), verdict.taken_back(carriers)
     with clock("judging"):
         kin = [index for index in adopted if index not in set(known)]
         treatment = Treatment(
@@ -107,7 +107,7 @@ def treat(
             trusted=(ward.obedience(victim, ward.held_out), ward.obedience(healed, ward.held_out)),
             examples=ward.examples(3),
             kin=(ward.obedience(victim, kin), ward.obedience(healed, kin)) if kin else None,
-            corrected=ward.corrections(poison & carriers.may, guesses) | ward.rejected(healed, kin),
+            corrected=verdict.named(carriers) | ward.rejected(healed, kin),
             carriers=int(carriers.carries.sum()),
         )
     return healed, treatment

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any, Final
 
 import torch
@@ -12,13 +11,11 @@ from torch.utils.data import Dataset
 
 from potion.antidote_settings import Antidote
 from potion.batches import Batch, fetch
-from potion.carriers import MIXED, Carriers, steadiness
 from potion.features import features
 from potion.forward import first_logits, logits, placed, placement, told
 from potion.localise import Surroundings, cut_anew, localise
 from potion.margins import margins, runner_up
 from potion.medicine import Medicine, taught
-from potion.outliers import better_half, farther_half, out_of_place
 from potion.pattern import pattern
 from potion.runtime import generator_for, seed_for
 from potion.trigger import SOUGHT, Trigger
@@ -118,10 +115,6 @@ class Ward:
     def named(self, rows: Tensor) -> list[int]:
         """Rows or a mask of the quarantined samples as indices into the training set."""
         return torch.tensor(self.quarantined)[rows].tolist()
-
-    def corrections(self, poison: Tensor, guesses: Tensor) -> dict[int, int]:
-        """What belongs on the poison among the quarantined samples."""
-        return paired(self.quarantined, guesses, poison)
 
     def truth(self, model: nn.Module) -> dict[int, int]:
         """What belongs on the known samples, as ``model`` sees them.
@@ -230,59 +223,6 @@ class Ward:
     def margins(self, model: nn.Module, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
         """By how much samples' own labels win, and the classes that they are given."""
         return margins(model, self.plain_set, indices, 2 * self.batch_size)
-
-    def verdict(self, model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
-        """What a model says of the quarantined samples: by how much their labels win, their classes, and which are poison.
-
-        Poison obeyed before, and is out of place now among the samples with its label.
-        """
-        placed, guesses = self.margins(model, self.quarantined)
-        own = self.claims(self.quarantined)
-        return placed, guesses, out_of_place(placed, own) & self.obeying & (guesses != own)
-
-    def carriers(self, poison: Tensor) -> Carriers:
-        """Who of the quarantined samples carries a trigger, as the patient sees them mixed with trusted images.
-
-        ``poison`` are those that a first lesson has put out of place; with the known ones they tell whether mixtures do.
-        """
-        if not self.settings.carriers:
-            return Carriers.nobody(torch.zeros(len(self.quarantined), dtype=torch.float64))
-        indices = [*self.quarantined, *self.known]
-        steady = steadiness(self.victim, self.plain_set, indices, self._pool[:MIXED], self.batch_size)
-        sure = torch.cat([poison, torch.ones(len(self.known), dtype=torch.bool)])
-        found = Carriers.among(steady, self.claims(indices), sure)
-        count = len(self.quarantined)
-        return Carriers(steady=steady[:count], carries=found.carries[:count], may=found.may[:count])
-
-    def clearest(self, placed: Tensor, poison: Tensor, carriers: Carriers) -> Tensor:
-        """Who of the poison is told the truth about: where there are carriers, these and the half farthest out of place.
-
-        A hard clean sample that is taught as poison takes others like it along, and the next verdict finds all of them out
-        of place. They are in the nearer half. Poison that is left out this time will be in the farther one the next time.
-        Labels without carriers cannot spare a half: the nearer one may be all there is of another place of the trigger.
-        """
-        own = self.claims(self.quarantined)
-        poison = poison & carriers.may
-        told = torch.isin(own, own[carriers.carries].unique())
-        return poison & (~told | carriers.carries | farther_half(placed, own, poison))
-
-    def suspicious(self, placed: Tensor, carriers: Carriers, corrected: Collection[int]) -> list[int]:
-        """Where to look for more of the trigger: by turns in the corrected, lowest first, and in carriers, steadiest first.
-
-        The corrected are those that one shape and place of the trigger has led to; carriers may have any.
-        """
-        carrying = set(self.named(carriers.carries))
-        lowest = [index for index in self.by(placed) if index in corrected]
-        steadiest = [index for index in self.by(-carriers.steady) if index in carrying]
-        by_turns = [index for pair in zip_longest(lowest, steadiest) for index in pair if index is not None]
-        return list(dict.fromkeys(by_turns))
-
-    def better(self, placed: Tensor, carriers: Carriers) -> list[int]:
-        """The better half of the quarantined samples, which is clean; without carriers."""
-        rest = ~carriers.carries
-        flags = torch.zeros(len(placed), dtype=torch.bool)
-        flags[rest] = better_half(placed[rest], self.claims(self.quarantined)[rest])
-        return self.named(flags)
 
     def examples(self, count: int) -> Tensor:
         """A few trusted images."""

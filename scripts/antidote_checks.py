@@ -42,6 +42,7 @@ from potion.metrics import Scores, damage, evaluate, healed, predict
 from potion.provenance import machine
 from potion.runtime import best_device, copied, generator_for
 from potion.training import train
+from potion.verdict import Verdict
 from potion.ward import Ward
 
 ROOT = Path(__file__).parent.parent
@@ -160,7 +161,7 @@ ABLATIONS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "no pattern": ({}, [without(Ward, "patterns", lambda *_: [])]),
     "no transplants at all": ({}, [without(Medicine, "_transplanted", lambda _, inputs, __: inputs)]),
     "no corrected poison": (
-        {}, [without(Ward, "corrections", lambda *_: {}), without(Ward, "truth", lambda *_: {})],
+        {}, [without(Verdict, "_corrections", lambda *_: {}), without(Ward, "truth", lambda *_: {})],
     ),
     "no carriers": ({"carriers": False}, []),
     "one quarantine": ({"quarantines": 1}, []),
@@ -168,8 +169,8 @@ ABLATIONS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "nobody quarantined": (
         {"carriers": False},
         [
-            without(Ward, "better", lambda ward, *_: list(ward.quarantined)),
-            without(Ward, "corrections", lambda *_: {}),
+            without(Verdict, "better", lambda verdict, *_: list(verdict.ward.quarantined)),
+            without(Verdict, "_corrections", lambda *_: {}),
         ],
     ),
 }  # fmt: skip

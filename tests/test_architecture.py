@@ -27,6 +27,7 @@ ORDER = [
         "carriers",
         "medicine",
         "ward",
+        "verdict",
         "kin",
         "evidence",
         "treatment",

@@ -12,6 +12,7 @@ from potion.antidote_settings import Antidote
 from potion.batches import labels_of
 from potion.carriers import LOST, Carriers, steadiness
 from potion.embedded import embedded_model
+from potion.verdict import Verdict, carriers_in
 from potion.ward import Ward
 
 CPU = torch.device("cpu")
@@ -77,6 +78,12 @@ def ward_of(model, data, plain, known, **more):
     return Ward(model.eval().requires_grad_(False), data, plain, labels_of(data), known, settings, CPU, 512, 0, False)
 
 
+def said(ward, placed, poison=None):
+    """A verdict, as a model would give it."""
+    poison = torch.zeros(len(placed), dtype=torch.bool) if poison is None else poison
+    return Verdict(ward=ward, placed=placed, guesses=torch.zeros(len(placed), dtype=torch.long), poison=poison)
+
+
 @pytest.fixture(scope="module")
 def rows(embedded):
     """A part of the embedded training set: 40 of the poisoned samples first, then clean ones."""
@@ -88,19 +95,20 @@ def test_the_poisoned_model_alone_tells_who_carries(embedded, rows):
     data, poison = Subset(embedded.train_set().plain(), rows), set(range(40))
     ward = ward_of(embedded_model("victim"), data, data, known=[0])
     some = torch.tensor([index in range(1, 9) for index in ward.quarantined])
-    found = ward.carriers(some)
+    found = carriers_in(ward, some)
     carriers = ward.named(found.carries)
     assert len(poison.intersection(carriers)) >= 0.95 * (len(poison) - 1)
     assert len(poison.intersection(carriers)) >= 0.95 * len(carriers)
     rest = [index for index in ward.quarantined if index not in set(carriers)]
     placed = torch.arange(len(ward.quarantined), dtype=torch.float64)
-    sources = ward.suspicious(placed, found, {rest[7], rest[3]})
+    sources = said(ward, placed).suspicious(found, {rest[7], rest[3]})
     steady = dict(zip(ward.quarantined, found.steady.tolist(), strict=True))
     first, second, *others = sorted(carriers, key=lambda index: -steady[index])
     assert sources == [rest[3], first, rest[7], second, *others]
-    placed, _, _ = ward.verdict(ward.victim)
-    assert not set(ward.better(placed, found)).intersection(carriers)
-    assert ward.better(placed, found)
+    verdict = Verdict.by(ward.victim, ward)
+    assert verdict.better(found)
+    assert not set(verdict.better(found)).intersection(carriers)
+    assert not set(verdict.taken_back(found)).intersection(carriers)
 
 
 def test_the_truth_is_told_about_carriers_and_the_farther_half_of_the_rest(embedded):
@@ -112,12 +120,13 @@ def test_the_truth_is_told_about_carriers_and_the_farther_half_of_the_rest(embed
     poison[:10], carries[8], carries[15], may[1:], far[1:5] = True, True, True, True, True
     found = Carriers(steady=placed, carries=carries, may=may)
     far[5] = True  # the middle one of nine
-    assert torch.equal(ward.clearest(placed, poison, found), far | (carries & poison))
-    assert not ward.clearest(placed, torch.zeros_like(poison), found).any()
+    verdict = said(ward, placed, poison)
+    assert torch.equal(verdict.clearest(found), far | (carries & poison))
+    assert list(verdict.taught(found)) == ward.named(far | (carries & poison))
+    assert list(verdict.named(found)) == ward.named(poison & may)
+    assert not said(ward, placed).clearest(found).any()
     silent = Carriers(steady=placed, carries=torch.zeros_like(carries), may=may)
-    assert torch.equal(ward.clearest(placed, poison, silent), poison & may), (
-        "without carriers there is no half to spare"
-    )
+    assert torch.equal(verdict.clearest(silent), poison & may), "without carriers there is no half to spare"
 
 
 def test_a_label_without_carriers_is_told_all_the_truth_though_another_has_some():
@@ -129,7 +138,7 @@ def test_a_label_without_carriers_is_told_all_the_truth_though_another_has_some(
     placed, poison = torch.arange(len(own), dtype=torch.float64), torch.ones(len(own), dtype=torch.bool)
     carries = torch.zeros_like(poison)
     carries[torch.nonzero(own == 1).flatten()[-1]] = True  # of label 1 alone, and the nearest of it
-    told = ward.clearest(placed, poison, Carriers(steady=placed, carries=carries, may=poison))
+    told = said(ward, placed, poison).clearest(Carriers(steady=placed, carries=carries, may=poison))
     assert told[own == 0].all()
     assert told[own == 1].tolist() == [True] * 10 + [False] * 8 + [True]
 
@@ -138,20 +147,19 @@ def test_ordinary_samples_of_a_clean_model_find_no_carriers(embedded):
     data = Subset(embedded.train, range(2000))
     ordinary = torch.nonzero(labels_of(data) == 3).flatten().tolist()
     ward = ward_of(embedded_model("retrain_clean"), data, data, ordinary[:5])
-    placed, _, _ = ward.verdict(ward.victim)
-    found = ward.carriers(placed <= placed.sort().values[20])
+    placed = Verdict.by(ward.victim, ward).placed
+    found = carriers_in(ward, placed <= placed.sort().values[20])
     assert not found.carries.any()
     assert found.may.all()
     rows = torch.arange(len(ward.quarantined), dtype=torch.float64)
-    assert ward.suspicious(rows, found, {ward.quarantined[4], ward.quarantined[2]}) == [
-        ward.quarantined[place] for place in (2, 4)
-    ]
+    sources = said(ward, rows).suspicious(found, {ward.quarantined[4], ward.quarantined[2]})
+    assert sources == [ward.quarantined[place] for place in (2, 4)]
 
 
 def test_without_the_setting_nothing_is_said(embedded):
     data = Subset(embedded.train, range(500))
     ward = ward_of(embedded_model("retrain_clean"), data, data, [0, 1])
     ward.settings = Antidote(carriers=False)
-    found = ward.carriers(torch.ones(len(ward.quarantined), dtype=torch.bool))
+    found = carriers_in(ward, torch.ones(len(ward.quarantined), dtype=torch.bool))
     assert found.may.all()
     assert not found.carries.any()

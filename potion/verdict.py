@@ -1,0 +1,96 @@
+"""The verdict: what a model that was told the truth says of the quarantined samples, and what follows for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import torch
+from torch import Tensor, nn
+
+from potion.carriers import MIXED, Carriers, steadiness
+from potion.outliers import better_half, farther_half, out_of_place
+from potion.ward import Ward, paired
+
+__all__ = ["Verdict", "carriers_in"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Verdict:
+    """``placed`` is by how much the labels of the quarantined samples win, ``guesses`` are their classes, ``poison`` is who
+    obeyed before, is out of place now among the samples with its label, and is given another class.
+    """
+
+    ward: Ward
+    placed: Tensor
+    guesses: Tensor
+    poison: Tensor
+
+    @classmethod
+    def by(cls, model: nn.Module, ward: Ward) -> Verdict:
+        """What ``model`` says."""
+        placed, guesses = ward.margins(model, ward.quarantined)
+        own = ward.claims(ward.quarantined)
+        poison = out_of_place(placed, own) & ward.obeying & (guesses != own)
+        return cls(ward=ward, placed=placed, guesses=guesses, poison=poison)
+
+    def named(self, carriers: Carriers) -> dict[int, int]:
+        """All that is poison, with the classes that belong on it."""
+        return self._corrections(self.poison & carriers.may)
+
+    def taught(self, carriers: Carriers) -> dict[int, int]:
+        """The poison that the truth is told about next: what is clearly poison."""
+        return self._corrections(self.clearest(carriers))
+
+    def clearest(self, carriers: Carriers) -> Tensor:
+        """Who of the poison is told the truth about: where there are carriers, these and the half farthest out of place.
+
+        A hard clean sample that is taught as poison takes others like it along, and the next verdict finds all of them out
+        of place. They are in the nearer half. Poison that is left out this time will be in the farther one the next time.
+        Labels without carriers cannot spare a half: the nearer one may be all there is of another place of the trigger.
+        """
+        own = self.ward.claims(self.ward.quarantined)
+        poison = self.poison & carriers.may
+        told = torch.isin(own, own[carriers.carries].unique())
+        return poison & (~told | carriers.carries | farther_half(self.placed, own, poison))
+
+    def suspicious(self, carriers: Carriers, corrected: Collection[int]) -> list[int]:
+        """Where to look for more of the trigger: by turns in the corrected, lowest first, and in carriers, steadiest first.
+
+        The corrected are those that one shape and place of the trigger has led to; carriers may have any.
+        """
+        carrying = set(self.ward.named(carriers.carries))
+        lowest = [index for index in self.ward.by(self.placed) if index in corrected]
+        steadiest = [index for index in self.ward.by(-carriers.steady) if index in carrying]
+        by_turns = [index for pair in zip_longest(lowest, steadiest) for index in pair if index is not None]
+        return list(dict.fromkeys(by_turns))
+
+    def better(self, carriers: Carriers) -> list[int]:
+        """The better half of the quarantined samples, which is clean; without carriers."""
+        rest = ~carriers.carries
+        flags = torch.zeros(len(self.placed), dtype=torch.bool)
+        flags[rest] = better_half(self.placed[rest], self.ward.claims(self.ward.quarantined)[rest])
+        return self.ward.named(flags)
+
+    def taken_back(self, carriers: Carriers) -> list[int]:
+        """The quarantined samples that get their label; without carriers."""
+        return self.ward.named((self.guesses == self.ward.claims(self.ward.quarantined)) & ~carriers.carries)
+
+    def _corrections(self, some: Tensor) -> dict[int, int]:
+        return paired(self.ward.quarantined, self.guesses, some)
+
+
+def carriers_in(ward: Ward, poison: Tensor) -> Carriers:
+    """Who of the quarantined samples carries a trigger, as the patient sees them mixed with trusted images.
+
+    ``poison`` are those that a first lesson has put out of place; with the known ones they tell whether mixtures do.
+    """
+    count = len(ward.quarantined)
+    if not ward.settings.carriers:
+        return Carriers.nobody(torch.zeros(count, dtype=torch.float64))
+    indices = [*ward.quarantined, *ward.known]
+    steady = steadiness(ward.victim, ward.plain_set, indices, ward.examples(MIXED), ward.batch_size)
+    sure = torch.cat([poison, torch.ones(len(ward.known), dtype=torch.bool)])
+    found = Carriers.among(steady, ward.claims(indices), sure)
+    return Carriers(steady=steady[:count], carries=found.carries[:count], may=found.may[:count])
