@@ -52,9 +52,10 @@ def mean_and_worst(rows: list[dict[str, Any]], key: str, digits: int = 1) -> str
 def older(found: list[dict[str, Any]]) -> str:
     """How many of the runs were made before carriers had a say, and of those that found nothing, before the second look."""
     lost = [each for each in found if each.get("status") == "not_found"]
-    text = f"Older than [carriers](#carriers): {_before(found, CARRIERS)} of {len(found)}."
+    text = f"Older than [carriers](antidote.md#carriers): {_before(found, CARRIERS)} of {len(found)}."
     if lost:
-        text += f" *Not found* are {len(lost)}, of which {_before(lost, KIN)} are older than the [second look](#kin)."
+        text += f" *Not found* are {len(lost)}, of which {_before(lost, KIN)} are older than the "
+        text += "[second look](antidote.md#kin)."
     return text
 
 

@@ -83,4 +83,4 @@ def draws() -> str:
 
 
 if __name__ == "__main__":
-    put("docs/differences.md", "differences.py", {"searches": searches(), "draws": draws()})
+    put("differences.py", {"docs/differences.md": {"searches": searches(), "draws": draws()}})

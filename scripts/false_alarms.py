@@ -4,7 +4,7 @@ python scripts/false_alarms.py
 
 Networks with a width of 8 on 4,000 images of Fashion-MNIST: clean ones that hardly had time to learn and ones that know
 their data by heart, with samples of four labels named at random; and poisoned ones, with poisoned samples named; lists
-of one, five and twenty. Writes results/false-alarms/fashion-mnist.json, from which docs/antidote.md is made
+of one, five and twenty. Writes results/false-alarms/fashion-mnist.json, from which docs/antidote_results.md is made
 (scripts/antidote_docs.py).
 About half an hour on two cores.
 """

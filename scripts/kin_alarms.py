@@ -4,8 +4,8 @@ python scripts/kin_alarms.py
 
 The clean networks of scripts/false_alarms.py, and poisoned ones whose trigger masks do badly with: a moving patch in few
 samples, and a warp; the second look alone, with lists of one, five and twenty names. Writes
-results/false-alarms/kin.json, from which docs/antidote.md is made (scripts/antidote_docs.py). A quarter of an hour on two
-cores.
+results/false-alarms/kin.json, from which docs/antidote_results.md is made (scripts/antidote_docs.py). A quarter of an hour
+on two cores.
 """
 
 from __future__ import annotations

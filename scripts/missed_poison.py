@@ -4,7 +4,7 @@ python scripts/missed_poison.py
 
 Counts, at 10 % known, the hidden poison and what of it was not named, and how much of either shows the attacker's class
 anyway: its label is right, and only the trigger makes it poison. Writes results/missed-poison/SUITE.json, from which
-docs/antidote.md is made (scripts/antidote_docs.py).
+docs/antidote_results.md is made (scripts/antidote_docs.py).
 """
 
 from __future__ import annotations

@@ -82,4 +82,4 @@ def spread(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    put("README.md", "readme.py", {"demo table": table(), "headline": headline(), "any trigger": any_trigger()})
+    put("readme.py", {"README.md": {"demo table": table(), "headline": headline(), "any trigger": any_trigger()}})

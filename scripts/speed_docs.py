@@ -95,8 +95,5 @@ def spread(rows: list[dict[str, Any]], key: str) -> str:
 
 
 if __name__ == "__main__":
-    put(
-        "docs/speed.md",
-        "speed_docs.py",
-        {"speed": speeds(), "shares": shares(), "precision": precisions(), "memory": memories()},
-    )
+    tables = {"speed": speeds(), "shares": shares(), "precision": precisions(), "memory": memories()}
+    put("speed_docs.py", {"docs/speed.md": tables})
