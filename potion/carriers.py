@@ -21,10 +21,12 @@ from potion.forward import logits, placement
 from potion.margins import lead
 from potion.outliers import clean_middle, lower
 
-__all__ = ["MIXED", "Carriers", "steadiness"]
+__all__ = ["MIXED", "ORDINARY", "Carriers", "steadiness"]
 
 MIXED: Final = 16
 """With so many trusted images is each sample mixed."""
+ORDINARY: Final = 1024
+"""So many other trusted images say how steady ordinary ones are."""
 LOST: Final = 0.1
 """So many of its mixtures may be below a sample's steadiness."""
 APART: Final = 3.0
@@ -50,9 +52,10 @@ def steadiness(
 class Carriers:
     """What mixtures say of samples: how ``steady`` they are, who ``carries`` a trigger, and who ``may``.
 
-    Clean samples' steadiness spreads to both sides of its middle alike (:func:`potion.outliers.clean_middle`); a carrier is
-    farther above that middle than any but 1 % are below it, and who lies below the middle carries nothing. A label where
-    that says nothing has no carriers, and all may.
+    Clean samples' steadiness spreads to both sides of its middle alike (:func:`potion.outliers.clean_middle`), or, of a
+    network that is sure of what it sees, farther up than down, as trusted samples show. A carrier is farther above that
+    middle than any but 1 % are below it, and steadier than 99 % of trusted samples; who lies below the middle carries
+    nothing. A label where that says nothing has no carriers, and all may.
     """
 
     steady: Tensor
@@ -66,17 +69,19 @@ class Carriers:
         return cls(steady=steady, carries=none, may=~none)
 
     @classmethod
-    def among(cls, steady: Tensor, labels: Tensor, poison: Tensor) -> Carriers:
+    def among(cls, steady: Tensor, labels: Tensor, poison: Tensor, trusted: Tensor) -> Carriers:
         """Who carries among samples of such steadiness and labels, if ``poison`` among them is steadier than the rest.
 
         Else the trigger does not survive a mixture, hardly works, or is none: ordinary samples that are taken for poison
-        are hard ones, and these are less steady than others.
+        are hard ones, and these are less steady than others. ``trusted`` is how steady trusted samples are, if any are at
+        hand.
         """
         found = cls.nobody(steady)
+        ordinary = trusted.quantile(0.99) if len(trusted) else steady.new_tensor(-torch.inf)
         for label in labels[poison].unique():
             mine = labels == label
             if lower(-steady[mine & poison], -steady[mine & ~poison]) >= APART:
                 middle, low = (-value for value in clean_middle(-steady[mine]))
-                found.carries[mine] = steady[mine] > 2 * middle - low
+                found.carries[mine] = steady[mine] > torch.maximum(2 * middle - low, ordinary)
                 found.may[mine] = steady[mine] > middle
         return found

@@ -9,7 +9,7 @@ from itertools import zip_longest
 import torch
 from torch import Tensor, nn
 
-from potion.carriers import MIXED, Carriers, steadiness
+from potion.carriers import MIXED, ORDINARY, Carriers, steadiness
 from potion.outliers import better_half, farther_half, out_of_place
 from potion.ward import Ward, paired
 
@@ -89,8 +89,11 @@ def carriers_in(ward: Ward, poison: Tensor) -> Carriers:
     count = len(ward.quarantined)
     if not ward.settings.carriers:
         return Carriers.nobody(torch.zeros(count, dtype=torch.float64))
-    indices = [*ward.quarantined, *ward.known]
-    steady = steadiness(ward.victim, ward.plain_set, indices, ward.examples(MIXED), ward.batch_size)
+    suspects, trusted = [*ward.quarantined, *ward.known], ward.held_out[MIXED : MIXED + ORDINARY]
+    steady, ordinary = (
+        steadiness(ward.victim, ward.plain_set, some, ward.examples(MIXED), ward.batch_size)
+        for some in (suspects, trusted)
+    )
     sure = torch.cat([poison, torch.ones(len(ward.known), dtype=torch.bool)])
-    found = Carriers.among(steady, ward.claims(indices), sure)
+    found = Carriers.among(steady, ward.claims(suspects), sure, ordinary)
     return Carriers(steady=steady[:count], carries=found.carries[:count], may=found.may[:count])

@@ -42,6 +42,9 @@ def test_an_image_with_nan_that_spoils_the_teaching_is_told_in_one_sentence():
         potion.heal(model, TensorDataset(images, labels), [0], "antidote", device="cpu", progress=False)
 
 
+NOBODY = torch.zeros(0, dtype=torch.float64)
+
+
 def samples():
     """Two labels: clean samples about -5, and 60 carriers of label 1 about +5."""
     generator = torch.Generator().manual_seed(0)
@@ -54,7 +57,7 @@ def test_carriers_are_steadier_than_clean_samples_of_their_label_if_some_of_the_
     steady, labels = samples()
     poison = torch.zeros(1060, dtype=torch.bool)
     poison[[0, 2, 4, 6, 8, 1001, 1011, 1021, 1031]] = True
-    found = Carriers.among(steady, labels, poison)
+    found = Carriers.among(steady, labels, poison, NOBODY)
     assert found.carries[1000:].all()
     assert int(found.carries[:1000].sum()) <= 15
     assert found.may[labels == 0].all(), "what is taken for poison with label 0 does not carry: nothing is said of it"
@@ -63,12 +66,24 @@ def test_carriers_are_steadier_than_clean_samples_of_their_label_if_some_of_the_
     assert found.may[found.carries].all()
 
 
+def test_trusted_samples_show_how_steady_a_clean_one_can_be():
+    generator = torch.Generator().manual_seed(0)
+    clean, trusted = (torch.rand(1000, generator=generator, dtype=torch.float64).log().neg() * 4 for _ in range(2))
+    steady = torch.cat([clean, torch.full((60,), 30.0, dtype=torch.float64)])  # clean ones are far steadier than alike
+    labels, poison = torch.zeros(1060, dtype=torch.long), torch.arange(1060) >= 1050
+    alone, beside = (Carriers.among(steady, labels, poison, some) for some in (NOBODY, trusted))
+    assert int(alone.carries[:1000].sum()) > 50
+    assert int(beside.carries[:1000].sum()) <= 20
+    assert beside.carries[1000:].all()
+    assert torch.equal(alone.may, beside.may)
+
+
 def test_where_poison_is_not_steadier_than_the_rest_nobody_carries_and_all_may():
     steady, labels = samples()
     hard = torch.zeros(1060, dtype=torch.bool)
     hard[steady[:1000].argsort()[:50]] = True  # hard clean samples that a lesson has put out of place
     for poison in (hard, torch.zeros(1060, dtype=torch.bool), torch.ones(1060, dtype=torch.bool)):
-        found = Carriers.among(steady, labels, poison)
+        found = Carriers.among(steady, labels, poison, NOBODY)
         assert not found.carries.any()
         assert found.may.all()
 
