@@ -77,7 +77,7 @@ def treat(
         patterns: list[Trigger] = []
         for number in range(settings.quarantines):
             if number > 0:
-                filtered = _quarantine(ward, corrected, lesson_of(triggers, patterns), number)
+                filtered = _quarantine(ward, corrected, _doses(lesson_of(triggers), patterns), number)
             verdict = Verdict.by(filtered, ward)
             if number == 0:
                 carriers = carriers_in(ward, verdict.poison)
@@ -118,15 +118,16 @@ def _quarantine(ward: Ward, corrected: dict[int, int], lesson: list[Trigger], nu
     return ward.taught(ward.trusted, corrected, lesson, ward.settings.quarantine_epochs, f"quarantine {number}")
 
 
-def lesson_of(triggers: list[Trigger], patterns: Sequence[Trigger] = ()) -> list[Trigger]:
-    """What a quarantine teaches to overlook: what is clearly a trigger, or everything where nothing is; and patterns."""
-    return _doses([trigger for trigger in triggers if trigger.strong] or triggers, list(patterns))
+def lesson_of(triggers: list[Trigger]) -> list[Trigger]:
+    """What the first quarantine teaches to overlook: what is clearly a trigger, or everything where nothing is."""
+    return [trigger for trigger in triggers if trigger.strong] or triggers
 
 
 def _doses(triggers: list[Trigger], patterns: list[Trigger]) -> list[Trigger]:
-    """What is transplanted: masks and patterns in equal parts."""
-    times = max(1, round(len(triggers) / max(1, len(patterns))))
-    return [*triggers, *patterns * times]
+    """What is transplanted once others have told more of it: masks as they are and wider, and patterns in equal parts."""
+    masks = [each for trigger in triggers for each in (trigger, trigger.wider())]
+    times = max(1, round(len(masks) / max(1, len(patterns))))
+    return [*masks, *patterns * times]
 
 
 def _useful(triggers: Sequence[Trigger]) -> list[Trigger]:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import max_pool2d
 
 __all__ = ["DOMAINS", "SOUGHT", "STRONG", "Domain", "Trigger", "onto_each"]
 
@@ -118,6 +119,15 @@ class Trigger:
     def with_success(self, success: float) -> Trigger:
         """The same, after a look at how often it works."""
         return replace(self, success=success)
+
+    def wider(self) -> Trigger:
+        """With the neighbours of the pixels that it takes: a mask is as small as still works, and what was pasted may be
+        larger. Waves have no neighbours.
+        """
+        if self.domain != "pixels":
+            return self
+        around = max_pool2d(self.mask[None].float(), 3, stride=1, padding=1)[0]
+        return replace(self, mask=around > 0)
 
     def moved(self, generator: torch.Generator) -> Trigger:
         """The trigger of a patch somewhere else: mirrored half of the time, or anywhere. All others stay where they are."""

@@ -229,6 +229,27 @@ def kin() -> str:
     return "\n".join(lines) + "\n"
 
 
+def carriers() -> str:
+    """Who is taken for a carrier by either limit."""
+    names = {
+        "embedded": "ResNet-9, Fashion-MNIST, BadNet",
+        "half-badnet-m500": "DeiT-tiny, Imagenette at 112 pixels, BadNet",
+        "half-moving-m500": "the same, moving patch",
+    }
+    lines = [
+        "| network, trigger | poisoned, clean samples of the label | carriers by the first limit: poisoned, clean "
+        "| by both: poisoned, clean |",
+        "|---|---:|---:|---:|",
+    ]
+    for victim, title in names.items():
+        path = ROOT / f"results/clean-carriers/{victim}.json"
+        if path.exists():
+            found = json.loads(path.read_text())
+            pairs = [found, found["carriers"]["alike"], found["carriers"]["beside trusted"]]
+            lines.append(f"| {title} | " + " | ".join(f"{each['poison']}, {each['clean']}" for each in pairs) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def missed() -> str:
     """What part of the hidden poison was named, by how well its trigger works."""
     found = [
@@ -253,7 +274,12 @@ def missed() -> str:
 
 
 if __name__ == "__main__":
-    method = {"ablation": ablation(), "ablation-embedded": ablation("-embedded"), "guards": guards()}
+    method = {
+        "carriers": carriers(),
+        "guards": guards(),
+        "ablation": ablation(),
+        "ablation-embedded": ablation("-embedded"),
+    }
     results = {
         "campaign": campaign(),
         "small": beside_xlf(["antidote-small"]),

@@ -12,7 +12,7 @@ from torch.utils.data import Subset, TensorDataset
 from victim import factory, pixels, trained, triggered
 
 import potion
-from potion.antidote import _useful, treat
+from potion.antidote import _doses, _useful, treat
 from potion.batches import labels_of
 from potion.evidence import Evidence
 from potion.localise import Search, Surroundings, cut_anew, localise
@@ -168,6 +168,26 @@ def test_a_moved_trigger_keeps_its_shape_and_stays_inside():
         assert (bottom - top, right - left, len(place)) == (1, 1, 4)
     wave = dataclasses.replace(trigger(), domain="waves")
     assert wave.moved(generator) is wave
+
+
+def test_a_wider_trigger_has_the_neighbours_of_its_pixels_and_no_others():
+    one = trigger()
+    taken, wider = (set(map(tuple, torch.nonzero(mask).tolist())) for mask in (one.mask, one.wider().mask))
+    height, width = one.mask.shape
+    around = {(y + dy, x + dx) for y, x in taken for dy in (-1, 0, 1) for dx in (-1, 0, 1)}
+    assert wider == {(y, x) for y, x in around if 0 <= y < height and 0 <= x < width} > taken
+    assert one.wider().source is one.source
+    wave = dataclasses.replace(one, domain="waves")
+    assert wave.wider() is wave
+
+
+def test_what_is_taught_in_the_end_is_masks_as_they_are_and_wider_and_as_much_of_patterns():
+    patch, pattern = trigger(), dataclasses.replace(trigger(), domain="sums")
+    waves = [dataclasses.replace(trigger(), domain="waves") for _ in range(2)]
+    taught = _doses([patch, *waves], [pattern])
+    assert [each.domain for each in taught] == ["pixels"] * 2 + ["waves"] * 4 + ["sums"] * 6
+    assert torch.equal(taught[0].mask, patch.mask)
+    assert torch.equal(taught[1].mask, patch.wider().mask)
 
 
 def poisoned_by_a_faint_cross(count):
