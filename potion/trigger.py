@@ -19,6 +19,8 @@ __all__ = ["DOMAINS", "SOUGHT", "STRONG", "Domain", "Trigger", "onto_each"]
 STRONG: Final = 0.14
 """A trigger of this strength is taken for one. No image that was tried had it for a clean CIFAR-10 model; for a poisoned
 one a few have."""
+PATCH: Final = 0.05
+"""A patch is no larger a part of an image."""
 MIRRORS: Final[tuple[list[int], ...]] = ([], [-1], [-2], [-1, -2])
 
 
@@ -121,13 +123,13 @@ class Trigger:
         return replace(self, success=success)
 
     def wider(self) -> Trigger:
-        """With the neighbours of the pixels that it takes: a mask is as small as still works, and what was pasted may be
-        larger. Waves have no neighbours.
+        """With the neighbours of the pixels that it takes: a mask is as small as still works, and the patch that was pasted
+        may be larger. Pixels all over the image are no patch, and with their neighbours another image; waves have none.
         """
         if self.domain != "pixels":
             return self
         around = max_pool2d(self.mask[None].float(), 3, stride=1, padding=1)[0]
-        return replace(self, mask=around > 0)
+        return replace(self, mask=around > 0) if float(around.mean()) <= PATCH else self
 
     def moved(self, generator: torch.Generator) -> Trigger:
         """The trigger of a patch somewhere else: mirrored half of the time, or anywhere. All others stay where they are."""

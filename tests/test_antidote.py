@@ -170,8 +170,15 @@ def test_a_moved_trigger_keeps_its_shape_and_stays_inside():
     assert wave.moved(generator) is wave
 
 
+def corner(size):
+    """A white square of two pixels in the corner of an image."""
+    mask = torch.zeros(size, size, dtype=torch.bool)
+    mask[-2:, -2:] = True
+    return trigger(mask=mask, source=torch.ones(2, size, size))
+
+
 def test_a_wider_trigger_has_the_neighbours_of_its_pixels_and_no_others():
-    one = trigger()
+    one = corner(16)
     taken, wider = (set(map(tuple, torch.nonzero(mask).tolist())) for mask in (one.mask, one.wider().mask))
     height, width = one.mask.shape
     around = {(y + dy, x + dx) for y, x in taken for dy in (-1, 0, 1) for dx in (-1, 0, 1)}
@@ -181,8 +188,17 @@ def test_a_wider_trigger_has_the_neighbours_of_its_pixels_and_no_others():
     assert wave.wider() is wave
 
 
+def test_pixels_that_are_a_large_part_of_an_image_with_their_neighbours_are_left_alone():
+    large = corner(13)  # 9 of 169 pixels
+    assert large.wider() is large
+    scattered = torch.zeros(16, 16, dtype=torch.bool)
+    scattered[::8, ::8] = True
+    spread = trigger(mask=scattered, source=torch.ones(2, 16, 16))
+    assert spread.wider() is spread
+
+
 def test_what_is_taught_in_the_end_is_masks_as_they_are_and_wider_and_as_much_of_patterns():
-    patch, pattern = trigger(), dataclasses.replace(trigger(), domain="sums")
+    patch, pattern = corner(16), dataclasses.replace(trigger(), domain="sums")
     waves = [dataclasses.replace(trigger(), domain="waves") for _ in range(2)]
     taught = _doses([patch, *waves], [pattern])
     assert [each.domain for each in taught] == ["pixels"] * 2 + ["waves"] * 4 + ["sums"] * 6
