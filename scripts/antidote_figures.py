@@ -1,8 +1,8 @@
 """The pictures of docs/antidote.md.
 
-    python scripts/antidote_figures.py quarantine           # computes, a minute: results/antidote-quarantine/embedded.json
-    python scripts/antidote_figures.py triggers RESULTS     # computes and draws; RESULTS keeps the victims of antidote-small
-    python scripts/antidote_figures.py draw                 # draws what result files tell
+    python scripts/antidote_figures.py quarantine                       # a minute: results/antidote-quarantine/embedded.json
+    python scripts/antidote_figures.py triggers RESULTS [ATTACK ...]    # RESULTS keeps the victims of antidote-small
+    python scripts/antidote_figures.py draw                             # draws what result files tell
 
 *quarantine*: where the samples with the attacker's label are placed, before and after the first lesson, of the victim that
 comes with the package. *triggers*: the known sample, what was localised in it, transplants, and what poison adds on average.
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from antidote_results import SUITES, TRIGGERS, records
 from between_markers import ROOT
+from matplotlib import rcParams
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -47,7 +48,8 @@ def figure(width: float, height: float) -> Figure:
 
 
 def save(drawn: Figure, name: str) -> None:
-    """Without a date: the same results make the same bytes."""
+    """Without a date and random names: the same results make the same bytes."""
+    rcParams["svg.hashsalt"] = "potion"
     kind = Path(name).suffix[1:]
     about = {"Date": None} if kind == "svg" else {"Software": None}
     replacing(FIGURES / name, partial(drawn.savefig, format=kind, dpi=130, metadata=about))
@@ -129,11 +131,11 @@ def draw_campaign() -> None:
     save(drawn, "antidote-campaign.svg")
 
 
-def triggers(results: str) -> None:
+def triggers(results: str, *attacks: str) -> None:
     """A row a trigger: what the antidote shows of it, from one known sample of the first victim of each attack."""
     workshop, rows = Workshop(Path(results) / ".work/models"), {}
     for run in plan(load_suite("antidote-small"), [0]):
-        if run.method != "antidote" or run.known != 1 or run.attack.label in rows:
+        if run.method != "antidote" or run.known != 1 or (attacks and run.attack.label not in attacks):
             continue
         scene = workshop.scene(run)
         result = potion.heal(
