@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
+import torch
 from torch import nn
 
-from potion.dampening import dampen, joined
-from potion.ranking import Ranking, flat_ratios
+from potion.cursor import Cursor
 from potion.result import HealResult
+from potion.runtime import copied
 
-__all__ = ["Point", "around", "repaired", "tradeoff"]
+__all__ = ["AnyRepair", "Point", "around", "tradeoff"]
 
 T = TypeVar("T")
 
@@ -24,25 +25,36 @@ class Point(NamedTuple):
     weights: int
 
 
-def repaired(model: nn.Module, result: HealResult, alpha: float, score: Callable[[nn.Module], T]) -> tuple[int, T]:
-    """How many weights the threshold changes, and the score of the model while they are; the model comes back as it was."""
-    patch = dampen(model, result.retain, result.forget, alpha)
-    patch.apply(model)
-    try:
-        return patch.count, score(model)
-    finally:
-        patch.revert(model)
+class AnyRepair:
+    """A copy of a model, repaired to any degree with the importances of a finished heal.
+
+    It writes only the weights between one threshold and the next. A patch would do, too, but takes fingerprints of the whole
+    model on the way, which for a small network takes longer than to score it.
+    """
+
+    def __init__(self, model: nn.Module, result: HealResult) -> None:
+        self._model = copied(model)
+        self._cursor = Cursor(self._model, result.retain, result.forget)
+
+    def alpha(self, s: float) -> float:
+        """The threshold that belongs to ``s`` (Eq. 7)."""
+        return self._cursor.ranking.alpha(s)
+
+    def at(self, alpha: float, score: Callable[[nn.Module], T]) -> tuple[int, T]:
+        """How many weights the threshold changes, and the score of the model while they are."""
+        weights = self._cursor.move_to(alpha)
+        torch.clear_autocast_cache()  # it may hold casts of the old weights
+        return weights, score(self._model)
 
 
 def tradeoff(
     model: nn.Module, result: HealResult, places: Iterable[float], score: Callable[[nn.Module], T]
 ) -> Iterator[tuple[Point, T]]:
     """The score of ``model`` repaired at each s of ``places``, with the importances of a finished heal."""
-    pairs = [(retained, forgotten) for _, retained, forgotten in joined(result.retain, result.forget)]
-    ranking = Ranking(flat_ratios(pairs))
+    repair = AnyRepair(model, result)
     for s in places:
-        alpha = ranking.alpha(s)
-        weights, found = repaired(model, result, alpha, score)
+        alpha = repair.alpha(s)
+        weights, found = repair.at(alpha, score)
         yield Point(s, alpha, weights), found
 
 

@@ -20,7 +20,7 @@ from potion.neutralise import seen
 from potion.recorded import recorded
 from potion.result import HealResult
 from potion.search import steps_of, walked
-from potion.tradeoff import around, repaired, tradeoff
+from potion.tradeoff import AnyRepair, around, tradeoff
 from potion.types import Look, Status, Step
 from potion.working import working_copy
 
@@ -48,7 +48,7 @@ def swept(
     if not result.retain:
         as_it_is = {"status": result.status.value, "steps": 0, "search_seconds": 0.0, "chosen": None, **scored[None]}
         return {"points": [{"rho": rho, "step": step, **as_it_is} for step in sizes for rho in rhos], "curve": []}
-    known = _known(problem)
+    known, repair = _known(problem), AnyRepair(model, result)
     step_at = cache(_steps(problem, result, known))
     walk = partial(walked, before=Look(result.known_accuracy), share=len(problem.known) / problem.size)
     points = []
@@ -61,7 +61,7 @@ def swept(
             stop = stopped_at(outcome.trace, rho, result.known_accuracy)
             alpha = None if stop is None else stop.alpha
             if alpha is not None and alpha not in scored:
-                scored[alpha] = grade(repaired(model, result, alpha, score)[1])
+                scored[alpha] = grade(repair.at(alpha, score)[1])
             steps = len(outcome.trace) if stop is None else outcome.trace.index(stop) + 1
             point = {
                 "rho": rho,

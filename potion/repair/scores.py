@@ -11,7 +11,7 @@ from potion.metrics import predict
 from potion.repair.case import Case
 from potion.repair.seen import Seen
 from potion.result import HealResult
-from potion.tradeoff import repaired
+from potion.tradeoff import AnyRepair
 from potion.types import Step
 
 __all__ = ["counts", "curve", "score"]
@@ -44,11 +44,12 @@ def curve(case: Case, result: HealResult) -> list[dict[str, float]]:
 
     A few points of the trace stand for all of it. How much of the known poison obeys there the search has seen already.
     """
-    if case.clean is None:
+    steps = [] if case.clean is None else _spread(result.trace, result.chosen)
+    if not steps:
         return []
-    found = []
-    for step in _spread(result.trace, result.chosen):
-        weights, clean = repaired(case.model, result, step.alpha, lambda model: _clean(case, model))
+    repair, found = AnyRepair(case.model, result), []
+    for step in steps:
+        weights, clean = repair.at(step.alpha, lambda model: _clean(case, model))
         found.append({"s": step.s, "weights": weights, "known": 100 * step.known_accuracy, "clean": clean})
     return found
 
