@@ -5,11 +5,13 @@ The known poison names the attacker's labels, so every sample with another label
 1. *Localise* the trigger in the known samples that fire: the smallest thing in them that makes the model obey on trusted
    images (:mod:`potion.localise`).
 2. *Quarantine* all samples with an attacker's label. A copy of the model is fine-tuned on trusted samples alone, some with a
-   transplanted trigger and their true label. Under it, undiscovered poison falls out of place among the samples that share
-   its label; what does is named by its true class, and tells more about the trigger: what more of it contains, and what
-   all of it adds to images on average (:mod:`potion.pattern`). With that, once more. Where poison keeps its label in
-   mixtures with other images, these have a say in who it is (:mod:`potion.carriers`). Where nothing speaks for a trigger
-   yet, those that the model finds like the known samples are looked at, and may join them (:mod:`potion.kin`).
+   transplanted trigger and their true label; what falls then is the evidence that there is a trigger. Where nothing speaks
+   for one yet, those that the model finds like the known samples are looked at, and may join them (:mod:`potion.kin`).
+   The half of the label that keeps it best and is least like poison is clean (:mod:`potion.likeness`), so the next copies
+   are shown it, too, and do not forget what the label is. Under them, undiscovered poison falls out of place among the
+   samples that share its label; what does is named by its true class, and tells more about the trigger: what more of
+   it contains, and what all of it adds to images on average (:mod:`potion.pattern`). With that, once more. Where poison
+   keeps its label in mixtures with other images, these have a say in who it is (:mod:`potion.carriers`).
 3. *Immunise* the model on trusted samples, the quarantined ones that look like their label, the corrected poison, and
    transplants. The immunised model tells poison from the rest better than the quarantine did: look again, and once more.
 """
@@ -27,6 +29,7 @@ from torch.utils.data import Dataset
 from potion.antidote_settings import Antidote
 from potion.evidence import weighed
 from potion.kin import family
+from potion.likeness import surely_clean
 from potion.runtime import Clock
 from potion.treatment import Treatment
 from potion.trigger import Trigger
@@ -62,7 +65,7 @@ def treat(
     with clock("localising"):
         triggers = ward.localised(ward.known, settings.sources)
     with clock("quarantine"):
-        filtered = _quarantine(ward, {}, lesson_of(triggers), 0)
+        filtered = _first_lesson(ward, triggers)
         evidence = weighed(ward, triggers, filtered)
         if not evidence.convincing and settings.kin:
             evidence = replace(evidence, kin=family(ward, filtered))
@@ -72,23 +75,27 @@ def treat(
         if adopted:
             ward = sorted_out(known, adopted=adopted)
             triggers = ward.localised(ward.known, settings.sources)
-            filtered = _quarantine(ward, {}, lesson_of(triggers), 0)
+            filtered = _first_lesson(ward, triggers)
+        verdict = Verdict.by(filtered, ward)
+        carriers = carriers_in(ward, verdict.poison)
         corrected: dict[int, int] = {}
         patterns: list[Trigger] = []
-        for number in range(settings.quarantines):
-            if number > 0:
-                filtered = _quarantine(ward, corrected, _doses(lesson_of(triggers), patterns), number)
-            verdict = Verdict.by(filtered, ward)
-            if number == 0:
-                carriers = carriers_in(ward, verdict.poison)
+        lesson = lesson_of(triggers)
+        for number in range(1, settings.quarantines + 1):
+            clean = surely_clean(verdict, carriers)
+            filtered = ward.taught(
+                [*ward.trusted, *clean], corrected, lesson, settings.quarantine_epochs, f"quarantine {number}"
+            )
+            verdict = Verdict.by(filtered, ward, shown=clean)
             corrected = verdict.taught(carriers) | ward.truth(filtered)
             patterns = ward.patterns(corrected)
-            if number == 0:
+            if number == 1:
                 if len(ward.known) < settings.more:
                     domains = {trigger.domain for trigger in triggers if trigger.strong}
                     others = verdict.suspicious(carriers, corrected)
                     triggers = triggers + ward.localised(others, settings.more, domains=domains)
                 triggers = ward.looked_again(triggers, verdict.poison)
+            lesson = _doses(lesson_of(triggers), patterns)
         doses = _doses(_useful(triggers), patterns)
     with clock("immunising"):
         admitted = verdict.better(carriers)
@@ -113,9 +120,9 @@ def treat(
     return healed, treatment
 
 
-def _quarantine(ward: Ward, corrected: dict[int, int], lesson: list[Trigger], number: int) -> nn.Module:
-    """A copy of the patient that has learned from trusted samples alone, and what is known of the trigger and the poison."""
-    return ward.taught(ward.trusted, corrected, lesson, ward.settings.quarantine_epochs, f"quarantine {number}")
+def _first_lesson(ward: Ward, triggers: list[Trigger]) -> nn.Module:
+    """A copy of the patient that has learned from trusted samples alone, some with the trigger as far as it is known."""
+    return ward.taught(ward.trusted, {}, lesson_of(triggers), ward.settings.quarantine_epochs, "quarantine 0")
 
 
 def lesson_of(triggers: list[Trigger]) -> list[Trigger]:

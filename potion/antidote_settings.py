@@ -13,14 +13,13 @@ __all__ = ["Antidote"]
 class Antidote:
     """Settings, the same for every attack: how long to teach, and how much of it is medicine.
 
-    ``epochs`` are passes over what is taught in each of the ``rounds`` of immunising, ``quarantine_epochs`` in each of the
-    ``quarantines``; ``transplants`` is the share of images that get the trigger. Poison with its true label is repeated
-    until it is a share of ``corrected``, each sample eight times at most. ``held_out`` is the part of the trusted samples
-    which are kept for judging. The trigger is sought
-    in up to ``sources`` known samples, and in ``more`` of the others where fewer are known; masks are tried on ``pool``
-    images. With ``carriers`` mixtures of images have a say in who is poison (:mod:`potion.carriers`), and only what is
-    clearly poison is taught as such. With ``kin`` there is a second look where nothing speaks for a trigger
-    (:mod:`potion.kin`).
+    ``epochs`` are passes over what is taught in each of the ``rounds`` of immunising, ``quarantine_epochs`` in the lesson
+    that tells whether there is a trigger, and in each of the ``quarantines``; ``transplants`` is the share of images that
+    get the trigger. Poison with its true label is repeated until it is a share of ``corrected``, eight times at most.
+    ``held_out`` is the part of the trusted samples which are kept for judging. The trigger is sought in up to ``sources``
+    known samples, and in ``more`` of the others where fewer are known; masks are tried on ``pool`` images. With ``carriers``
+    mixtures of images have a say in who is poison (:mod:`potion.carriers`), and only what is clearly poison is taught as
+    such. With ``kin`` there is a second look where nothing speaks for a trigger (:mod:`potion.kin`).
     """
 
     sources: int = 16

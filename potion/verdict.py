@@ -20,20 +20,24 @@ __all__ = ["Verdict", "carriers_in"]
 class Verdict:
     """``placed`` is by how much the labels of the quarantined samples win, ``guesses`` are their classes, ``poison`` is who
     obeyed before, is out of place now among the samples with its label, and is given another class.
+
+    ``shown`` are those that the model has been shown with their labels because they are hardly poison: it cannot judge them.
     """
 
     ward: Ward
     placed: Tensor
     guesses: Tensor
     poison: Tensor
+    shown: Tensor
 
     @classmethod
-    def by(cls, model: nn.Module, ward: Ward) -> Verdict:
-        """What ``model`` says."""
+    def by(cls, model: nn.Module, ward: Ward, shown: Collection[int] = ()) -> Verdict:
+        """What ``model`` says, which has been ``shown`` some samples with their labels."""
         placed, guesses = ward.margins(model, ward.quarantined)
         own = ward.claims(ward.quarantined)
-        poison = out_of_place(placed, own) & ward.obeying & (guesses != own)
-        return cls(ward=ward, placed=placed, guesses=guesses, poison=poison)
+        seen = torch.isin(torch.tensor(ward.quarantined), torch.tensor(list(shown), dtype=torch.long))
+        poison = out_of_place(placed, own) & ward.obeying & (guesses != own) & ~seen
+        return cls(ward=ward, placed=placed, guesses=guesses, poison=poison, shown=seen)
 
     def named(self, carriers: Carriers) -> dict[int, int]:
         """All that is poison, with the classes that belong on it."""
@@ -67,10 +71,10 @@ class Verdict:
         return list(dict.fromkeys(by_turns))
 
     def better(self, carriers: Carriers) -> list[int]:
-        """The better half of the quarantined samples, which is clean; without carriers."""
+        """The quarantined samples that were shown, and of the others those above the clean middle; without carriers."""
         rest = ~carriers.carries
-        flags = torch.zeros(len(self.placed), dtype=torch.bool)
-        flags[rest] = better_half(self.placed[rest], self.ward.claims(self.ward.quarantined)[rest])
+        flags = self.shown & rest
+        flags[rest] |= better_half(self.placed[rest], self.ward.claims(self.ward.quarantined)[rest])
         return self.ward.named(flags)
 
     def taken_back(self, carriers: Carriers) -> list[int]:

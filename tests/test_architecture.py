@@ -28,6 +28,7 @@ ORDER = [
         "medicine",
         "ward",
         "verdict",
+        "likeness",
         "kin",
         "evidence",
         "treatment",

@@ -95,8 +95,9 @@ def ward_of(model, data, plain, known, **more):
 
 def said(ward, placed, poison=None):
     """A verdict, as a model would give it."""
-    poison = torch.zeros(len(placed), dtype=torch.bool) if poison is None else poison
-    return Verdict(ward=ward, placed=placed, guesses=torch.zeros(len(placed), dtype=torch.long), poison=poison)
+    nobody = torch.zeros(len(placed), dtype=torch.bool)
+    guesses = torch.zeros(len(placed), dtype=torch.long)
+    return Verdict(ward=ward, placed=placed, guesses=guesses, poison=nobody if poison is None else poison, shown=nobody)
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def _taught_batches(case: Case) -> float:
     known = len(case.known)
     sources = min(ANTIDOTE.sources, known) + (ANTIDOTE.more if known < ANTIDOTE.more else 0)
     masks = len(SOUGHT) * ANTIDOTE.search.steps * ANTIDOTE.search.images * sources
-    epochs = ANTIDOTE.quarantines * ANTIDOTE.quarantine_epochs + ANTIDOTE.rounds * ANTIDOTE.epochs
+    epochs = (1 + ANTIDOTE.quarantines) * ANTIDOTE.quarantine_epochs + ANTIDOTE.rounds * ANTIDOTE.epochs
     return (epochs * len(case.train) + masks) / min(case.settings.batch_size, len(case.train))
 
 

@@ -1,0 +1,117 @@
+"""Likeness: how much samples with an attacker's label are to the model what the known poison is to it.
+
+Poison lies close together where a model makes up its mind (activation clustering; Chen et al., 2019), so the nearest
+neighbours of a known sample, among those with its label, are mostly poison; the more so where it counts little in what
+trusted samples differ. And what is least like the poison that is known, and kept its label best when a copy of the model was
+told the truth about the trigger, is clean.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
+
+from potion.carriers import Carriers
+from potion.features import features
+from potion.margins import lead
+from potion.verdict import Verdict
+from potion.ward import Ward
+
+__all__ = ["Likened", "likeness", "surely_clean"]
+
+KIN: Final = 8
+"""So many of the nearest neighbours are taken for kin."""
+ORDINARY: Final = 2048
+"""So many trusted samples say how ordinary ones differ."""
+RIDGE: Final = 0.3
+"""So many times their mean is added to all variances: what ordinary samples hardly vary in must not decide alone."""
+SHOWN: Final = 0.5
+"""So much of a label goes on being learned in a lesson: what is least like poison."""
+
+
+class Likened:
+    """Everybody with an attacker's label, as the patient sees them, and how much they are like the known samples.
+
+    ``poison`` are quarantined ones that are taken to be poison, too: to be like them counts as well.
+    """
+
+    def __init__(self, ward: Ward, poison: Tensor | None = None) -> None:
+        self.ward, self.indices = ward, [*ward.quarantined, *ward.known]
+        self.labels = ward.claims(self.indices)
+        seen, scores = self.seen_by(ward.victim)
+        ordinary, _ = features(ward.victim, ward.plain_set, ward.trusted[:ORDINARY], ward.batch_size)
+        self.obeying, self.before = scores.argmax(1) == self.labels, lead(scores, self.labels)
+        self.known = torch.arange(len(self.indices)) >= len(ward.quarantined)
+        of = self.known.clone()
+        if poison is not None:
+            of[: len(poison)] |= poison
+        self.alike = torch.zeros(len(self.indices), dtype=seen.dtype)
+        for mine in self.by_label(self.known):
+            self.alike[mine] = likeness(seen[mine], of[mine], ordinary)
+
+    def nearest(self) -> Tensor:
+        """The known samples, and the others most like them that obey."""
+        told = self.known.clone()
+        for mine in self.by_label(self.known):
+            may = torch.nonzero(mine & self.obeying & ~self.known).flatten()
+            told[may[self.alike[may].argsort(descending=True)[:KIN]]] = True
+        return told
+
+    def farthest(self, told: Tensor) -> Tensor:
+        """The part of the others that is least like the known samples."""
+        shown = torch.zeros_like(told)
+        for mine in self.by_label(told):
+            rest = torch.nonzero(mine & ~told).flatten()
+            shown[rest[self.alike[rest].argsort()[: int(SHOWN * len(rest))]]] = True
+        return shown
+
+    def named(self, some: Tensor) -> list[int]:
+        """Samples as indices into the training set."""
+        return [index for index, flag in zip(self.indices, some.tolist(), strict=True) if flag]
+
+    def seen_by(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+        """Features and scores."""
+        return features(model, self.ward.plain_set, self.indices, self.ward.batch_size)
+
+    def by_label(self, some: Tensor) -> list[Tensor]:
+        """For each label that some samples have, who has it."""
+        return [self.labels == label for label in self.labels[some].unique()]
+
+
+def surely_clean(verdict: Verdict, carriers: Carriers) -> list[int]:
+    """Of each label the surely clean half of those that were judged, are not named and carry nothing: by two ranks' sum.
+
+    One is how little they are like the poison, known or named; the other how well they are placed after a lesson. Who was
+    shown in that lesson is left out, so that everybody is judged by a copy that was not shown him.
+    """
+    ward = verdict.ward
+    room, count = Likened(ward, verdict.poison), len(ward.quarantined)
+    may = ~(verdict.poison | verdict.shown | carriers.carries)
+    found: list[int] = []
+    for mine in room.by_label(room.known):
+        rows = torch.nonzero(mine[:count] & may).flatten()
+        order = (_ranks(verdict.placed[rows]) - _ranks(room.alike[rows])).argsort(descending=True)
+        found += [ward.quarantined[row] for row in rows[order[: int(SHOWN * len(rows))]].tolist()]
+    return found
+
+
+def _ranks(values: Tensor) -> Tensor:
+    return values.argsort().argsort()
+
+
+def likeness(seen: Tensor, known: Tensor, ordinary: Tensor) -> Tensor:
+    r"""How much the features of samples with one label point where those of a known one do: the largest cosine.
+
+    They are taken from the middle of the label, in units in which ``ordinary`` samples differ: times
+    :math:`(C + r I)^{-1/2}`, with C the covariance of these and r a share of their mean variance. What sets ordinary samples
+    apart from each other, above all what they show, counts less.
+    """
+    away = seen - seen.median(0).values
+    _, spread, axes = torch.linalg.svd((ordinary - ordinary.mean(0)) / len(ordinary) ** 0.5, full_matrices=False)
+    variance = spread.square()
+    least = (RIDGE * variance.sum() / seen.shape[1]).clamp(min=1e-12)
+    away = away - (away @ axes.T * (1 - (least / (variance + least)).sqrt())) @ axes
+    return torch.stack([cosine_similarity(away, one[None]) for one in away[known]]).amax(0)

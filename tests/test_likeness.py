@@ -1,0 +1,118 @@
+"""Likeness: what is like known poison to a model, and what is surely none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Subset
+
+from potion.antidote import Antidote
+from potion.batches import labels_of
+from potion.carriers import Carriers
+from potion.embedded import embedded_model
+from potion.likeness import RIDGE, Likened, likeness, surely_clean
+from potion.verdict import Verdict
+from potion.ward import Ward
+
+POISON = 40
+
+
+@pytest.fixture(scope="module")
+def ward(embedded):
+    """The embedded victim and a part of its data, poison first, of which one sample is known."""
+    poison = embedded.poison()
+    rows = poison[:POISON] + [row for row in range(len(embedded.train)) if row not in set(poison)][:1960]
+    data = Subset(embedded.train_set().plain(), rows)
+    victim = embedded_model("victim").eval().requires_grad_(False)
+    return Ward(victim, data, data, labels_of(data), [0], Antidote(), torch.device("cpu"), 512, 0, False)
+
+
+def said(ward, placed, poison):
+    """A verdict, as a model would give it."""
+    guesses, nobody = torch.zeros(len(placed), dtype=torch.long), torch.zeros(len(placed), dtype=torch.bool)
+    return Verdict(ward=ward, placed=placed, guesses=guesses, poison=poison, shown=nobody)
+
+
+def test_likeness_is_the_largest_cosine_with_a_known_sample_in_units_of_ordinary_ones():
+    generator = torch.Generator().manual_seed(0)
+    seen, ordinary = (torch.randn(count, 4, dtype=torch.float64, generator=generator) for count in (9, 30))
+    ordinary[:, 1] += 3 * ordinary[:, 0]  # they differ in one direction above all
+    known = torch.tensor([False, True, False, False, True, False, False, False, False])
+    covariance = np.cov(ordinary.numpy().T, bias=True)
+    values, vectors = np.linalg.eigh(covariance + RIDGE * np.trace(covariance) / 4 * np.eye(4))
+    away = (seen.numpy() - np.median(seen, axis=0)) @ (vectors @ np.diag(values**-0.5) @ vectors.T)
+    cosine = lambda a, b: sum(x * y for x, y in zip(a, b)) / math.hypot(*a) / math.hypot(*b)  # noqa: E731
+    expected = [max(cosine(row, away[1]), cosine(row, away[4])) for row in away]
+    assert likeness(seen, known, ordinary).tolist() == pytest.approx(expected)
+
+
+def test_a_sample_without_company_is_like_nobody():
+    alone, alike = torch.ones(1, 4, dtype=torch.float64), torch.zeros(5, 4, dtype=torch.float64)
+    assert likeness(alone, torch.tensor([True]), alike).tolist() == [0.0]
+
+
+def test_where_ordinary_samples_do_not_differ_the_plain_cosine_counts():
+    seen = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [3.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    found = likeness(seen, torch.tensor([False, False, False, True, False]), torch.ones(6, 2, dtype=torch.float64))
+    assert found.tolist() == pytest.approx([0, 0, 0, 1, 0.5**0.5])
+
+
+def test_what_is_least_like_one_known_sample_is_no_poison(ward):
+    nobody = torch.zeros(len(ward.quarantined), dtype=torch.bool)
+    clean = surely_clean(said(ward, nobody.double(), nobody), Carriers.nobody(nobody.double()))
+    assert len(clean) == len(ward.quarantined) // 2
+    assert sum(index < POISON for index in clean) <= 0.05 * POISON
+
+
+def test_clean_is_the_half_with_the_best_sum_of_ranks_of_those_that_are_not_named(ward):
+    count = len(ward.quarantined)
+    placed = torch.randn(count, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    poison = torch.tensor([index < 10 for index in ward.quarantined])
+    verdict = said(ward, placed, poison)
+    silent = Carriers.nobody(placed)
+    alike = Likened(ward, poison).alike
+    rest = [row for row in range(count) if not poison[row]]
+
+    def points(row):
+        lower = sum(bool(placed[other] < placed[row]) for other in rest)
+        return lower - sum(bool(alike[other] < alike[row]) for other in rest)
+
+    worst = sorted(map(points, rest))[len(rest) - len(rest) // 2]
+    clean = surely_clean(verdict, silent)
+    assert len(clean) == len(rest) // 2
+    assert not {index for index in clean if index < 10}
+    assert all(points(ward.quarantined.index(index)) >= worst for index in clean)
+    carries = torch.tensor([index in clean[:3] for index in ward.quarantined])
+    shown = torch.tensor([index in clean[3:6] for index in ward.quarantined])
+    other = surely_clean(replace(verdict, shown=shown), Carriers(steady=placed, carries=carries, may=~carries))
+    assert len(other) == (len(rest) - 6) // 2
+    assert not set(other).intersection(clean[:6])
+
+
+def test_to_be_like_named_poison_counts_too(ward):
+    named = torch.tensor([index < 10 for index in ward.quarantined])
+    assert torch.equal(Likened(ward, torch.zeros_like(named)).alike, Likened(ward).alike)
+    assert (Likened(ward, named).alike >= Likened(ward).alike).all()
+    assert Likened(ward, named).alike[: len(named)][named].tolist() == pytest.approx([1.0] * int(named.sum()))
+
+
+def test_who_was_shown_is_not_judged_and_stays(ward):
+    """A model that has forgotten the label names many, but none of those that it was shown."""
+    alone = Verdict.by(ward.victim, ward)
+    told = alone.ward.taught(ward.trusted, {}, [], 0.5, "a lesson without the label")
+    found = Verdict.by(told, ward)
+    assert found.poison.any()
+    shown = ward.named(found.poison)[:3]
+    again = Verdict.by(told, ward, shown=shown)
+    assert set(ward.named(again.poison)) == set(ward.named(found.poison)) - set(shown)
+    steady = torch.zeros(len(ward.quarantined), dtype=torch.float64)
+    silent = Carriers.nobody(steady)
+    assert set(again.better(silent)) == set(found.better(silent)) | set(shown)
+    carries = torch.tensor([index == shown[0] for index in ward.quarantined])
+    without = again.better(Carriers(steady=steady, carries=carries, may=~carries))
+    assert shown[0] not in without
+    assert set(shown[1:]) < set(without)
