@@ -19,7 +19,7 @@ The known poison names the attacker's labels, so every sample with another label
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from potion.antidote_settings import Antidote
+from potion.carriers import Carriers
 from potion.evidence import weighed
 from potion.kin import family
 from potion.likeness import surely_clean
@@ -36,7 +37,7 @@ from potion.trigger import Trigger
 from potion.verdict import Verdict, carriers_in
 from potion.ward import NothingFound, Ward
 
-__all__ = ["Antidote", "NothingFound", "Treatment", "lesson_of", "treat"]
+__all__ = ["Antidote", "NothingFound", "Treatment", "first_lesson", "lesson_of", "treat"]
 
 
 def treat(
@@ -65,7 +66,7 @@ def treat(
     with clock("localising"):
         triggers = ward.localised(ward.known, settings.sources)
     with clock("quarantine"):
-        filtered = _first_lesson(ward, triggers)
+        filtered = first_lesson(ward, triggers)
         evidence = weighed(ward, triggers, filtered)
         if not evidence.convincing and settings.kin:
             evidence = replace(evidence, kin=family(ward, filtered))
@@ -75,42 +76,23 @@ def treat(
         if adopted:
             ward = sorted_out(known, adopted=adopted)
             triggers = ward.localised(ward.known, settings.sources)
-            filtered = _first_lesson(ward, triggers)
-        verdict = Verdict.by(filtered, ward)
-        carriers = carriers_in(ward, verdict.poison)
-        corrected: dict[int, int] = {}
-        patterns: list[Trigger] = []
-        lesson = lesson_of(triggers)
-        for number in range(1, settings.quarantines + 1):
-            clean = surely_clean(verdict, carriers)
-            filtered = ward.taught(
-                [*ward.trusted, *clean], corrected, lesson, settings.quarantine_epochs, f"quarantine {number}"
-            )
-            verdict = Verdict.by(filtered, ward, shown=clean)
-            corrected = verdict.taught(carriers) | ward.truth(filtered)
-            patterns = ward.patterns(corrected)
-            if number == 1:
-                if len(ward.known) < settings.more:
-                    domains = {trigger.domain for trigger in triggers if trigger.strong}
-                    others = verdict.suspicious(carriers, corrected)
-                    triggers = triggers + ward.localised(others, settings.more, domains=domains)
-                triggers = ward.looked_again(triggers, verdict.poison)
-            lesson = _doses(lesson_of(triggers), patterns)
-        doses = _doses(_useful(triggers), patterns)
+            filtered = first_lesson(ward, triggers)
+        found = _diagnosed(ward, triggers, Verdict.by(filtered, ward))
     with clock("immunising"):
-        admitted = verdict.better(carriers)
+        verdict, carriers = found.verdict, found.carriers
+        corrected, admitted = found.corrected, verdict.better(carriers)
         for number in range(settings.rounds):
-            healed = ward.taught([*ward.trusted, *admitted], corrected, doses, settings.epochs, f"round {number}")
+            healed = ward.taught([*ward.trusted, *admitted], corrected, found.doses, settings.epochs, f"round {number}")
             verdict = Verdict.by(healed, ward)
             corrected, admitted = verdict.taught(carriers) | ward.truth(healed), verdict.taken_back(carriers)
     with clock("judging"):
         kin = [index for index in adopted if index not in set(known)]
         treatment = Treatment(
             evidence=evidence,
-            triggers=_useful(triggers),
-            patterns=patterns,
+            triggers=_useful(found.triggers),
+            patterns=found.patterns,
             known=(ward.obedience(victim, known), ward.obedience(healed, known)),
-            obeys=(ward.obeys(victim, doses), ward.obeys(healed, doses)),
+            obeys=(ward.obeys(victim, found.doses), ward.obeys(healed, found.doses)),
             trusted=(ward.obedience(victim, ward.held_out), ward.obedience(healed, ward.held_out)),
             examples=ward.examples(3),
             kin=(ward.obedience(victim, kin), ward.obedience(healed, kin)) if kin else None,
@@ -120,7 +102,45 @@ def treat(
     return healed, treatment
 
 
-def _first_lesson(ward: Ward, triggers: list[Trigger]) -> nn.Module:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Diagnosis:
+    """What the quarantine has found: who is poison, with the class that belongs on it, and what is known of the trigger."""
+
+    verdict: Verdict
+    carriers: Carriers
+    corrected: dict[int, int]
+    triggers: list[Trigger]
+    patterns: list[Trigger]
+
+    @property
+    def doses(self) -> list[Trigger]:
+        """What is transplanted to immunise."""
+        return _doses(_useful(self.triggers), self.patterns)
+
+
+def _diagnosed(ward: Ward, triggers: list[Trigger], verdict: Verdict) -> _Diagnosis:
+    """The quarantines, each shown what is surely clean after the one before; ``verdict`` is that of the first lesson."""
+    settings, carriers = ward.settings, carriers_in(ward, verdict.poison)
+    corrected: dict[int, int] = {}
+    patterns: list[Trigger] = []
+    lesson = lesson_of(triggers)
+    for number in range(1, settings.quarantines + 1):
+        clean, purpose = surely_clean(verdict, carriers), f"quarantine {number}"
+        filtered = ward.taught([*ward.trusted, *clean], corrected, lesson, settings.quarantine_epochs, purpose)
+        verdict = Verdict.by(filtered, ward, shown=clean)
+        corrected = verdict.taught(carriers) | ward.truth(filtered)
+        patterns = ward.patterns(corrected)
+        if number == 1:
+            if len(ward.known) < settings.more:
+                domains = {trigger.domain for trigger in triggers if trigger.strong}
+                others = verdict.suspicious(carriers, corrected)
+                triggers = triggers + ward.localised(others, settings.more, domains=domains)
+            triggers = ward.looked_again(triggers, verdict.poison)
+        lesson = _doses(lesson_of(triggers), patterns)
+    return _Diagnosis(verdict=verdict, carriers=carriers, corrected=corrected, triggers=triggers, patterns=patterns)
+
+
+def first_lesson(ward: Ward, triggers: list[Trigger]) -> nn.Module:
     """A copy of the patient that has learned from trusted samples alone, some with the trigger as far as it is known."""
     return ward.taught(ward.trusted, {}, lesson_of(triggers), ward.settings.quarantine_epochs, "quarantine 0")
 

@@ -24,7 +24,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import potion
-from potion.antidote import Antidote, lesson_of
+from potion.antidote import Antidote, first_lesson
 from potion.batches import labels_of
 from potion.bench.plan import plan
 from potion.bench.suite import load_suite
@@ -63,7 +63,7 @@ def quarantine() -> None:
     batch_size, labels = embedded.recipe.batch_size, labels_of(data)
     ward = Ward(victim, data, data.plain(), labels, known, Antidote(), CPU, batch_size, 0, False)
     triggers = ward.localised(ward.known, ward.settings.sources)
-    taught = ward.taught(ward.trusted, {}, lesson_of(triggers), ward.settings.quarantine_epochs, "quarantine 0")
+    taught = first_lesson(ward, triggers)
     poison = set(embedded.poison())
     found = {
         "poison": [index in poison for index in ward.quarantined],

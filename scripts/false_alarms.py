@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from potion.antidote import Antidote, lesson_of
+from potion.antidote import Antidote, first_lesson
 from potion.attacks import Attack, BadNet
 from potion.data import PoisonedSet, draw_poison, load
 from potion.evidence import weighed
@@ -72,7 +72,7 @@ def looked_at(victim: dict[str, int]) -> list[dict[str, Any]]:
     for label, known in lists(labels, poison, victim["seed"]):
         ward = Ward(model, data, data.plain(), labels, known, Antidote(), CPU, 200, victim["seed"], False)
         triggers = ward.localised(ward.known, ward.settings.sources)
-        taught = ward.taught(ward.trusted, {}, lesson_of(triggers), ward.settings.quarantine_epochs, "quarantine 0")
+        taught = first_lesson(ward, triggers)
         evidence = weighed(ward, triggers, taught)
         found.append({**victim, "label": label, "known": len(known), "trusted": ward.obedience(model, ward.held_out)})
         found[-1] |= {"convincing": evidence.convincing, **evidence.to_dict()}
