@@ -17,6 +17,7 @@ from torch.nn.functional import cosine_similarity
 from potion.carriers import Carriers
 from potion.features import features
 from potion.margins import lead
+from potion.outliers import farther_half
 from potion.verdict import Verdict
 from potion.ward import Ward
 
@@ -82,24 +83,21 @@ class Likened:
 
 
 def surely_clean(verdict: Verdict, carriers: Carriers) -> list[int]:
-    """Of each label the surely clean half of those that were judged, are not named and carry nothing: by two ranks' sum.
+    """Half of each label, of those that are not named and carry nothing: what is least like poison.
 
-    One is how little they are like the poison, known or named; the other how well they are placed after a lesson. Who was
-    shown in that lesson is left out, so that everybody is judged by a copy that was not shown him.
+    Poison is the known and the farther half of the named, which has hardly a clean sample in it: what is like a hard clean
+    one that was named by mistake must be shown, or it is forgotten and named next.
     """
     ward = verdict.ward
-    room, count = Likened(ward, verdict.poison), len(ward.quarantined)
-    may = ~(verdict.poison | verdict.shown | carriers.carries)
+    own, count = ward.claims(ward.quarantined), len(ward.quarantined)
+    room = Likened(ward, farther_half(verdict.placed, own, verdict.poison))
+    may = ~(verdict.poison | carriers.carries)
     found: list[int] = []
     for mine in room.by_label(room.known):
         rows = torch.nonzero(mine[:count] & may).flatten()
-        order = (_ranks(verdict.placed[rows]) - _ranks(room.alike[rows])).argsort(descending=True)
+        order = room.alike[rows].argsort()
         found += [ward.quarantined[row] for row in rows[order[: int(SHOWN * len(rows))]].tolist()]
     return found
-
-
-def _ranks(values: Tensor) -> Tensor:
-    return values.argsort().argsort()
 
 
 def likeness(seen: Tensor, known: Tensor, ordinary: Tensor) -> Tensor:

@@ -1,9 +1,10 @@
-"""How much poison is in the half of a label that is taken to be surely clean, and why two ranks have a say.
+"""How much poison is in the half of a label that is taken to be surely clean, and in other halves.
 
     python scripts/sure_half.py antidote-small RESULTS [SEED]     # RESULTS keeps the victims of the suite
 
-For every attack of the suite and lists of one and ten known samples: what the first lesson leaves in the half by the margin
-alone, by likeness to poison alone, and by both. Writes results/sure-half/SUITE.json, from which docs/antidote.md is made
+For every attack of the suite and lists of one and ten known samples: the poison in the half that is least like the known and
+the clearly named, which is what the antidote takes, in the half least like the known alone, and in the half that the first
+lesson has left in place best. Writes results/sure-half/SUITE.json, from which docs/antidote.md is made
 (scripts/antidote_docs.py). About an hour on one core.
 """
 
@@ -43,13 +44,11 @@ def looked_at(scene: Scene) -> Iterator[dict[str, Any]]:
         known = [wrong[place] for place in places]
         ward = Ward(victim, data, data.plain(), labels, known, Antidote(), CPU, 256, 0, False)
         verdict = Verdict.by(first_lesson(ward, ward.localised(ward.known, ward.settings.sources)), ward)
-        room = Likened(ward, verdict.poison)
-        rest = ~verdict.poison
+        everybody = torch.ones(len(ward.quarantined), dtype=torch.bool)
         found = {
-            "margin": half(ward, verdict.placed, rest),
-            "likeness": half(ward, -room.alike[: len(rest)], rest),
-            "likeness to the known alone": half(ward, -Likened(ward).alike[: len(rest)], torch.ones_like(rest)),
-            "both": surely_clean(verdict, carriers_in(ward, verdict.poison)),
+            "surely clean": surely_clean(verdict, carriers_in(ward, verdict.poison)),
+            "unlike the known": half(ward, -Likened(ward).alike[: len(everybody)], everybody),
+            "well placed": half(ward, verdict.placed, everybody),
         }
         yield {
             "attack": scene.run.attack.label,
@@ -57,7 +56,7 @@ def looked_at(scene: Scene) -> Iterator[dict[str, Any]]:
             "known": len(known),
             "hidden": len(hidden) - len(known),
             "named": len(hidden.intersection(ward.named(verdict.poison))),
-            "half": len(found["both"]),
+            "half": len(found["surely clean"]),
             "poison": {name: len(hidden.intersection(some)) for name, some in found.items()},
         }
 
