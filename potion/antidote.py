@@ -7,8 +7,8 @@ The known poison names the attacker's labels, so every sample with another label
 2. *Quarantine* all samples with an attacker's label. A copy of the model is fine-tuned on trusted samples alone, some with a
    transplanted trigger and their true label; what falls then is the evidence that there is a trigger. Where nothing speaks
    for one yet, those that the model finds like the known samples are looked at, and may join them (:mod:`potion.kin`).
-   The half of the label that keeps it best and is least like poison is clean (:mod:`potion.likeness`), so the next copies
-   are shown it, too, and do not forget what the label is. Under them, undiscovered poison falls out of place among the
+   The half of the label that is least like poison is clean (:mod:`potion.likeness`), so the next copies are shown it, too,
+   and do not forget what the label is. Under them, undiscovered poison falls out of place among the
    samples that share its label; what does is named by its true class, and tells more about the trigger: what more of
    it contains, and what all of it adds to images on average (:mod:`potion.pattern`). With that, once more. Where poison
    keeps its label in mixtures with other images, these have a say in who it is (:mod:`potion.carriers`).
@@ -119,13 +119,17 @@ class _Diagnosis:
 
 
 def _diagnosed(ward: Ward, triggers: list[Trigger], verdict: Verdict) -> _Diagnosis:
-    """The quarantines, each shown what is surely clean after the one before; ``verdict`` is that of the first lesson."""
+    """The quarantines, each shown what is surely clean; ``verdict`` is that of the first lesson, which was shown nothing.
+
+    So it says who carries a trigger, but not who is clean: the hard samples may have been forgotten.
+    """
     settings, carriers = ward.settings, carriers_in(ward, verdict.poison)
     corrected: dict[int, int] = {}
     patterns: list[Trigger] = []
     lesson = lesson_of(triggers)
     for number in range(1, settings.quarantines + 1):
-        clean, purpose = surely_clean(verdict, carriers), f"quarantine {number}"
+        clean = surely_clean(ward, carriers, None if number == 1 else verdict)
+        purpose = f"quarantine {number}"
         filtered = ward.taught([*ward.trusted, *clean], corrected, lesson, settings.quarantine_epochs, purpose)
         verdict = Verdict.by(filtered, ward, shown=clean)
         corrected = verdict.taught(carriers) | ward.truth(filtered)

@@ -2,8 +2,7 @@
 
 Poison lies close together where a model makes up its mind (activation clustering; Chen et al., 2019), so the nearest
 neighbours of a known sample, among those with its label, are mostly poison; the more so where it counts little in what
-trusted samples differ. And what is least like the poison that is known, and kept its label best when a copy of the model was
-told the truth about the trigger, is clean.
+trusted samples differ. And what is least like the poison that is known is clean.
 """
 
 from __future__ import annotations
@@ -82,19 +81,21 @@ class Likened:
         return [self.labels == label for label in self.labels[some].unique()]
 
 
-def surely_clean(verdict: Verdict, carriers: Carriers) -> list[int]:
-    """Half of each label, of those that are not named and carry nothing: what is least like poison.
+def surely_clean(ward: Ward, carriers: Carriers, verdict: Verdict | None = None) -> list[int]:
+    """Half of each label, of those that carry nothing and are not named in a ``verdict``: what is least like poison.
 
     Poison is the known and the farther half of the named, which has hardly a clean sample in it: what is like a hard clean
     one that was named by mistake must be shown, or it is forgotten and named next.
     """
-    ward = verdict.ward
     own, count = ward.claims(ward.quarantined), len(ward.quarantined)
-    room = Likened(ward, farther_half(verdict.placed, own, verdict.poison))
-    may = ~(verdict.poison | carriers.carries)
+    nobody = torch.zeros(count, dtype=torch.bool)
+    named, clearly = nobody, nobody
+    if verdict is not None:
+        named, clearly = verdict.poison, farther_half(verdict.placed, own, verdict.poison)
+    room = Likened(ward, clearly)
     found: list[int] = []
     for mine in room.by_label(room.known):
-        rows = torch.nonzero(mine[:count] & may).flatten()
+        rows = torch.nonzero(mine[:count] & ~named & ~carriers.carries).flatten()
         order = room.alike[rows].argsort()
         found += [ward.quarantined[row] for row in rows[order[: int(SHOWN * len(rows))]].tolist()]
     return found

@@ -19,6 +19,8 @@ CARRIERS = "2026-11-16T17:08"
 """Since then they have a say (commit 31114c7)."""
 KIN = "2026-11-18T04:45"
 """Since then the second look has its present form (commit 1a9cd7f, which asked for eight others; none had eight or nine)."""
+SURE = "2026-11-18T23:06"
+"""Since then lessons go on showing what of a label is surely clean."""
 
 
 def records(suite: str, method: str) -> list[dict[str, Any]]:
@@ -50,9 +52,12 @@ def mean_and_worst(rows: list[dict[str, Any]], key: str, digits: int = 1) -> str
 
 
 def older(found: list[dict[str, Any]]) -> str:
-    """How many of the runs were made before carriers had a say, and of those that found nothing, before the second look."""
+    """How many of the runs were made before carriers had a say, before the surely clean were shown, and of those that found
+    nothing, before the second look.
+    """
     lost = [each for each in found if each.get("status") == "not_found"]
-    text = f"Older than [carriers](antidote.md#carriers): {_before(found, CARRIERS)} of {len(found)}."
+    text = f"Of {len(found)} runs {_before(found, CARRIERS)} are older than [carriers](antidote.md#carriers), "
+    text += f"{_before(found, SURE)} than the [surely clean](antidote.md#surely-clean)."
     if lost:
         text += f" *Not found* are {len(lost)}, of which {_before(lost, KIN)} are older than the "
         text += "[second look](antidote.md#kin)."

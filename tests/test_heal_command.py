@@ -96,7 +96,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(heal, tmp_path):
 
 def test_a_dry_run_knows_that_an_antidote_takes_longer(heal):
     plan = json.loads(heal(**{"dry-run": True, "json": True, "method": "antidote"}).stdout)
-    again, masks = (2 * 1.5 + 2 * 4) * 160, 2 * 100 * 32 * KNOWN
+    again, masks = (3 * 1.5 + 2 * 4) * 160, 2 * 100 * 32 * KNOWN
     assert plan["batches"] == math.ceil((again + masks) / 32)
     assert json.loads(heal(**{"dry-run": True, "json": True}).stdout)["batches"] == 5 + 1
     assert "are left" not in heal(**{"dry-run": True, "method": "antidote"}).stdout

@@ -61,8 +61,7 @@ def test_where_ordinary_samples_do_not_differ_the_plain_cosine_counts():
 
 
 def test_what_is_least_like_one_known_sample_is_no_poison(ward):
-    nobody = torch.zeros(len(ward.quarantined), dtype=torch.bool)
-    clean = surely_clean(said(ward, nobody.double(), nobody), Carriers.nobody(nobody.double()))
+    clean = surely_clean(ward, Carriers.nobody(torch.zeros(len(ward.quarantined))))
     assert len(clean) == len(ward.quarantined) // 2
     assert sum(index < POISON for index in clean) <= 0.05 * POISON
 
@@ -77,7 +76,7 @@ def test_clean_is_what_is_least_like_the_known_and_the_farther_half_of_the_named
     lowest = torch.tensor([row in named[:5] for row in range(count)])
     alike = Likened(ward, lowest).alike.tolist()
     rest = sorted((row for row in range(count) if not poison[row] and not carries[row]), key=lambda row: alike[row])
-    assert surely_clean(verdict, carriers) == [ward.quarantined[row] for row in rest[: len(rest) // 2]]
+    assert surely_clean(ward, carriers, verdict) == [ward.quarantined[row] for row in rest[: len(rest) // 2]]
 
 
 def test_to_be_like_named_poison_counts_too(ward):
