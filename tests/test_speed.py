@@ -9,7 +9,7 @@ import pytest
 from benchmark import asked
 from PIL import Image
 
-from potion.bench.speed import fitted
+from potion.bench.growth import fitted
 
 
 def test_fits_are_numpys():

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -18,6 +15,8 @@ from torch.utils.data import TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from potion.batches import DatasetBatches, fetch
+from potion.bench.growth import grown
+from potion.bench.stopwatch import in_turns, median_seconds, peak_memory
 from potion.bench.workloads import Workload
 from potion.heal import heal
 from potion.importance import importances
@@ -26,14 +25,13 @@ from potion.result import HealResult
 from potion.runtime import (
     Precision,
     arithmetic,
-    forked_rng,
     generator_for,
     plain_arithmetic,
     set_fastest_layout,
     synchronize,
 )
 
-__all__ = ["Fit", "draw_speed", "fitted", "measured"]
+__all__ = ["measured"]
 
 SHARES: Final = (1 / 8, 1 / 4, 1 / 2, 1.0)
 """Of the training set, for how the time grows with it."""
@@ -41,22 +39,6 @@ KNOWN: Final = (1, 10, 50, 100, 250, 500, 1000)
 """So much known poison the search is timed with."""
 WIDE: Final = 2
 """So many batches are enough to see how the time grows with the weights."""
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Seconds = intercept + slope * size by least squares, and the exponent of seconds ~ size ** exponent."""
-
-    exponent: float
-    intercept: float
-    slope: float
-
-
-def fitted(sizes: Sequence[float], seconds: Sequence[float]) -> Fit:
-    """A line through the points, and one through their logarithms."""
-    slope, intercept = statistics.linear_regression(sizes, seconds)
-    exponent, _ = statistics.linear_regression([math.log(size) for size in sizes], [math.log(each) for each in seconds])
-    return Fit(exponent, intercept, slope)
 
 
 def measured(
@@ -174,7 +156,7 @@ def _passes(
 ) -> dict[str, Any]:
     batches = _batches(work, len(work.train_set), device)
     estimate, plain = _both(work.model, batches, method, precision)
-    ours, theirs = _in_turns(estimate, plain, device, repeats)
+    ours, theirs = in_turns(estimate, plain, device, repeats)
     return {"importance_pass_seconds": ours, "plain_pass_seconds": theirs}
 
 
@@ -203,16 +185,16 @@ def _scaling(
     whole = len(work.train_set) // work.batch_size
     sizes = [work.batch_size * batches for batches in sorted({max(1, round(share * whole)) for share in SHARES})]
     passes = [_both(work.model, _batches(work, size, device), method, precision)[0] for size in sizes]
-    seconds = [_median(each, device, times) for each in passes]
-    found["training samples"] = _series(sizes, seconds)
+    seconds = [median_seconds(each, device, times) for each in passes]
+    found["training samples"] = grown(sizes, seconds)
     counts = sorted({max(1, round(share * len(work.poison))) for share in SHARES})
-    steps = [_median(_inference(work, count, device), device, 3 * times) for count in counts]
-    found["known samples"] = _series(counts, steps)
+    steps = [median_seconds(_inference(work, count, device), device, 3 * times) for count in counts]
+    found["known samples"] = grown(counts, steps)
     if work.wider is not None and work.widths:
         models = [work.wider(width) for width in work.widths]
         some = _batches(work, WIDE * work.batch_size, device)
-        seconds = [_median(_both(model, some, method, precision)[0], device, times) for model in models]
-        found["parameters"] = _series([_weights(model) for model in models], seconds)
+        seconds = [median_seconds(_both(model, some, method, precision)[0], device, times) for model in models]
+        found["parameters"] = grown([_weights(model) for model in models], seconds)
     return found
 
 
@@ -226,11 +208,6 @@ def _inference(work: Workload, count: int, device: torch.device) -> Callable[[],
         return int(torch.cat(hits).sum())
 
     return look
-
-
-def _series(sizes: Sequence[int], seconds: Sequence[float]) -> dict[str, Any]:
-    fit = fitted(sizes, seconds)
-    return {"sizes": list(sizes), "seconds": list(seconds), **vars(fit)}
 
 
 def _batches(work: Workload, count: int, device: torch.device) -> DatasetBatches:
@@ -256,30 +233,7 @@ def _peak_flops(device: torch.device) -> float:
     size = 8192 if device.type == "cuda" else 2048
     one, two = torch.randn(2, size, size, device=device)
     with arithmetic("tf32", device):
-        return 2 * size**3 / _median(lambda: one @ two, device, 5)
-
-
-def _in_turns(
-    one: Callable[[], Any], two: Callable[[], Any], device: torch.device, repeats: int
-) -> tuple[float, float]:
-    """The medians of both, taken in turns after a warm-up: what disturbs one disturbs the other."""
-    _seconds(one, device), _seconds(two, device)
-    times = [(_seconds(one, device), _seconds(two, device)) for _ in range(repeats)]
-    return statistics.median(first for first, _ in times), statistics.median(second for _, second in times)
-
-
-def _median(call: Callable[[], Any], device: torch.device, repeats: int) -> float:
-    _seconds(call, device)
-    return statistics.median(_seconds(call, device) for _ in range(repeats))
-
-
-def _seconds(call: Callable[[], Any], device: torch.device) -> float:
-    synchronize(device)
-    begin = time.perf_counter()
-    with forked_rng(0):
-        call()
-        synchronize(device)
-        return time.perf_counter() - begin
+        return 2 * size**3 / median_seconds(lambda: one @ two, device, 5)
 
 
 def _memory(
@@ -297,11 +251,11 @@ def _memory(
 
     weights = sum(p.numel() * p.element_size() for p in work.model.parameters())
     handles = [p.register_post_accumulate_grad_hook(drop) for p in work.model.parameters()]
-    activations = _peak(plain_step, device)  # a step's memory, of which gradients do not stay
+    activations = peak_memory(plain_step, device)  # a step's memory, of which gradients do not stay
     for handle in handles:
         handle.remove()
     work.model.cpu()
-    peak = _peak(
+    peak = peak_memory(
         lambda: _heal(work, method, precision, 2 * work.batch_size / len(work.train_set), device, poison), device
     )
     work.model.to(device)
@@ -311,38 +265,3 @@ def _memory(
         "peak": peak,
         "over model and activations, in weights": (peak - weights - activations) / weights,
     }
-
-
-def _peak(call: Callable[[], Any], device: torch.device) -> int:
-    """The most memory that was taken during a call beyond what was taken before."""
-    gc.collect()
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    call()
-    return torch.cuda.max_memory_allocated(device) - before
-
-
-def draw_speed(path: Path, found: dict[str, Any]) -> None:
-    """Where the time of a heal goes, and how it grows."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    panels = len(found["scaling"])
-    figure = Figure(figsize=(3.6 * (panels + 1), 3.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot(1, panels + 1, 1)
-    phases = found["phases"]
-    axes.barh(list(phases), list(phases.values()), color="#0072b2")
-    axes.axvline(found["plain_pass_seconds"], color="#d55e00", ls="--", lw=1.5, label="one plain pass")
-    axes.invert_yaxis()
-    axes.set(xlabel="seconds")
-    axes.set_title(f"{found['workload']}, {found['method']}: heal in {found['heal_seconds']:.2f} s", fontsize=10)
-    axes.legend(frameon=False, fontsize=8)
-    for place, (name, series) in enumerate(found["scaling"].items(), 2):
-        axes = figure.add_subplot(1, panels + 1, place)
-        axes.loglog(series["sizes"], series["seconds"], "o-", color="#009e73")
-        axes.set(xlabel=name, ylabel="seconds")
-        axes.set_title(f"exponent {series['exponent']:.2f}", fontsize=10)
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, format="png", dpi=130)

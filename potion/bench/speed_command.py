@@ -46,7 +46,8 @@ def speed(
     Everything is taken in one run on an idle machine; what is compared is measured in turns.
     """
     from potion.bench import workloads
-    from potion.bench.speed import draw_speed, measured
+    from potion.bench.speed import measured
+    from potion.bench.speed_figure import draw_speed
     from potion.files import replacing, writable_folder, write_json
     from potion.runtime import best_device
     from potion.validation import known_device
