@@ -1,4 +1,4 @@
-"""The antidote: what is localised, taught and found out of place, and the whole of it on the embedded victim."""
+"""The antidote: what it keeps of triggers, how it is judged, what it refuses, and the whole of it on the embedded victim."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from patches import Corner, corner, images, trigger
 from torch import nn
 from torch.utils.data import Subset, TensorDataset
 from victim import factory, pixels, trained, triggered
@@ -15,141 +16,13 @@ import potion
 from potion.antidote import _doses, _useful, treat
 from potion.batches import labels_of
 from potion.evidence import Evidence
-from potion.localise import Search, Surroundings, cut_anew, localise
-from potion.medicine import Medicine
+from potion.localise import Search
 from potion.metrics import damage, evaluate, healed
-from potion.pattern import pattern
 from potion.runtime import Clock
 from potion.treatment import Treatment
-from potion.trigger import DOMAINS, SOUGHT, Trigger, onto_each
 from potion.ward import NothingFound, attackers_labels
 
 CPU = torch.device("cpu")
-
-
-def trigger(**more):
-    """A white square in the corner of an image of 6 x 8 pixels."""
-    mask = torch.zeros(6, 8, dtype=torch.bool)
-    mask[4:, 6:] = True
-    given = {
-        "domain": "pixels",
-        "mask": mask,
-        "source": torch.ones(2, 6, 8),
-        "target": 1,
-        "success": 0.9,
-        "control": 0.1,
-    }
-    return Trigger(**(given | {"limits": (0.0, 1.0)} | more))
-
-
-class Corner(nn.Module):
-    """Says 1 where the corner is bright, or where a wave of three cycles runs through the image; else 0 or 2."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
-
-    def forward(self, x):
-        bright = x[:, :, 4:, 6:].mean((1, 2, 3))
-        wave = torch.fft.rfft2(x)[:, :, 0, 3].abs().mean(1)
-        obeys = 20 * torch.maximum(bright - 0.8, wave / 12 - 0.5)
-        return torch.stack([x.mean((1, 2, 3)), obeys, x.std((1, 2, 3))], 1) * self.weight
-
-
-def images(count, seed=0, high=0.6):
-    return high * torch.rand(count, 2, 6, 8, generator=torch.Generator().manual_seed(seed))
-
-
-def surroundings():
-    return Surroundings(trusted=images(64), ordinary={1: images(32, seed=1)})
-
-
-def test_a_patch_is_localised_in_pixels_and_a_wave_in_waves():
-    model = Corner().requires_grad_(False).eval()
-    patched, waved = images(2, seed=2)
-    patched[:, 4:, 6:] = 1
-    waved = 0.5 + 0.4 * torch.sin(2 * math.pi * 3 * torch.arange(8) / 8).expand(2, 6, 8)
-    around = surroundings()
-    around.trusted[0, 0, 0, 0] = 1  # the range of an input is that of the trusted ones
-    found = localise(model, torch.stack([patched, waved]), [1, 1], around, Search(steps=150, images=16))
-    assert [each.domain for each in found] == ["pixels", "waves"]
-    assert found[0].mask[4:, 6:].sum() == found[0].size <= 4
-    assert found[1].size <= 2
-    for each in found:
-        assert each.success > 0.9
-        assert each.control < 0.1
-        assert each.strong
-
-
-def test_next_to_clean_samples_a_trigger_is_what_it_is():
-    """Two thirds of the label are poison that nobody has found, next to which a patch is nothing special."""
-    model = Corner().requires_grad_(False).eval()
-    patched, ordinary = images(1, seed=2), images(60, seed=1)
-    patched[:, :, 4:, 6:] = ordinary[:40, :, 4:, 6:] = 1
-    search, trusted = Search(steps=150, images=16), images(64)
-    found = localise(model, patched, [1], Surroundings(trusted=trusted, ordinary={1: ordinary}), search)
-    assert found[0].control > 0.4
-    (clean,) = cut_anew(model, found, Surroundings(trusted=trusted, ordinary={1: ordinary[40:]}), search)
-    assert clean.domain == "pixels"
-    assert clean.mask[4:, 6:].sum() == clean.size <= 4
-    assert clean.control < 0.1
-    assert clean.strong
-    assert clean.drafts is found[0].drafts, "there may be a third look"
-
-
-def test_another_look_next_to_the_same_samples_finds_the_same():
-    model = Corner().requires_grad_(False).eval()
-    patched = images(1, seed=2)
-    patched[:, :, 4:, 6:] = 1
-    found = localise(model, patched, [1], surroundings(), Search(steps=60, images=16))
-    (again,) = cut_anew(model, found, surroundings(), Search(steps=60, images=16), seed=3)
-    assert (again.domain, again.source.tolist()) == (found[0].domain, found[0].source.tolist())
-    assert torch.equal(again.mask, found[0].mask)
-
-
-def test_a_sample_that_does_less_than_ordinary_ones_is_localised_as_a_loss():
-    """Every pixel of an ordinary sample works here, and none of the one asked about."""
-    model = nn.Sequential(nn.Flatten(), nn.Linear(96, 2)).requires_grad_(False).eval()
-    model[1].weight.copy_(torch.tensor([[0.0], [1.0]]).expand(2, 96))
-    model[1].bias.copy_(torch.tensor([0.5, 0.0]))
-    dark = torch.zeros(64, 2, 6, 8)
-    around = Surroundings(trusted=dark.index_fill(0, torch.tensor([0]), 1.0), ordinary={1: torch.ones_like(dark)})
-    (found,) = localise(model, dark[:1], [1], around, Search(steps=2, images=4), domains=["pixels"])
-    assert found.gain == -1
-    assert not found.strong
-
-
-def test_transplants_take_what_is_under_the_mask_and_nothing_else():
-    some, one = images(3), trigger()
-    found = one.onto(some)
-    assert torch.equal(found[:, :, one.mask], torch.ones(3, 2, 4))
-    assert torch.equal(found[:, :, ~one.mask], some[:, :, ~one.mask])
-
-
-@pytest.mark.parametrize("domain", SOUGHT)
-def test_all_of_a_domain_is_the_other_image_and_none_of_it_is_nothing(domain):
-    some, other = images(3), images(3, seed=5)
-    shape = DOMAINS[domain].shape(6, 8)
-    torch.testing.assert_close(DOMAINS[domain].mixed(some, other, torch.ones(shape)), other)
-    torch.testing.assert_close(DOMAINS[domain].mixed(some, other, torch.zeros(shape)), some)
-
-
-def several():
-    """Triggers of all domains, each with a source and limits of its own; the first and the last are of one domain."""
-    waves = torch.zeros(6, 5, dtype=torch.bool)
-    waves[1, 2] = waves[3, 0] = True
-    return [
-        trigger(),
-        trigger(domain="waves", mask=waves, source=images(1, seed=2)[0], limits=(0.1, 0.5)),
-        trigger(domain="sums", mask=torch.ones(6, 8, dtype=torch.bool), source=images(1, seed=3)[0] - 0.3),
-        trigger(source=images(1, seed=4)[0], limits=(0.0, 0.2)),
-    ]
-
-
-def test_many_triggers_at_once_are_each_of_them_by_itself():
-    some, sizes = images(11), (3, 1, 2, 5)
-    expected = [one.onto(part) for one, part in zip(several(), some.split(sizes), strict=True)]
-    torch.testing.assert_close(onto_each(some, list(zip(several(), sizes, strict=True))), torch.cat(expected))
 
 
 def test_each_label_keeps_the_triggers_that_do_half_of_what_its_strongest_does():
@@ -157,44 +30,6 @@ def test_each_label_keeps_the_triggers_that_do_half_of_what_its_strongest_does()
     others = [trigger(success=success, control=0.0, target=2) for success in (0.2, 0.05)]
     useless = trigger(success=0.1, control=0.3, target=0)
     assert _useful([weak, *others, half, useless, strong]) == [strong, half, others[0]]
-
-
-def test_a_moved_trigger_keeps_its_shape_and_stays_inside():
-    generator = torch.Generator().manual_seed(0)
-    places = {tuple(map(tuple, torch.nonzero(trigger().moved(generator).mask).tolist())) for _ in range(1000)}
-    assert len(places) == 5 * 7, "a square of two pixels fits there"
-    for place in places:
-        (top, left), (bottom, right) = place[0], place[-1]
-        assert (bottom - top, right - left, len(place)) == (1, 1, 4)
-    wave = dataclasses.replace(trigger(), domain="waves")
-    assert wave.moved(generator) is wave
-
-
-def corner(size):
-    """A white square of two pixels in the corner of an image."""
-    mask = torch.zeros(size, size, dtype=torch.bool)
-    mask[-2:, -2:] = True
-    return trigger(mask=mask, source=torch.ones(2, size, size))
-
-
-def test_a_wider_trigger_has_the_neighbours_of_its_pixels_and_no_others():
-    one = corner(16)
-    taken, wider = (set(map(tuple, torch.nonzero(mask).tolist())) for mask in (one.mask, one.wider().mask))
-    height, width = one.mask.shape
-    around = {(y + dy, x + dx) for y, x in taken for dy in (-1, 0, 1) for dx in (-1, 0, 1)}
-    assert wider == {(y, x) for y, x in around if 0 <= y < height and 0 <= x < width} > taken
-    assert one.wider().source is one.source
-    wave = dataclasses.replace(one, domain="waves")
-    assert wave.wider() is wave
-
-
-def test_pixels_that_are_a_large_part_of_an_image_with_their_neighbours_are_left_alone():
-    large = corner(13)  # 9 of 169 pixels
-    assert large.wider() is large
-    scattered = torch.zeros(16, 16, dtype=torch.bool)
-    scattered[::8, ::8] = True
-    spread = trigger(mask=scattered, source=torch.ones(2, 16, 16))
-    assert spread.wider() is spread
 
 
 def test_what_is_taught_in_the_end_is_masks_as_they_are_and_wider_and_as_much_of_patterns():
@@ -206,93 +41,11 @@ def test_what_is_taught_in_the_end_is_masks_as_they_are_and_wider_and_as_much_of
     assert torch.equal(taught[1].mask, patch.wider().mask)
 
 
-def poisoned_by_a_faint_cross(count):
-    """Images of three classes, each with a brightness of its own; some have a faint cross and say that they are a 1."""
-    faint = torch.zeros(2, 6, 8)
-    faint[:, 2], faint[:, :, 4] = 0.2, 0.2
-    inputs, truth = images(300), torch.arange(300) % 3
-    inputs += 0.1 * truth[:, None, None, None]
-    inputs[:count] += faint
-    labels = truth.clone()
-    labels[:count] = 1
-    return TensorDataset(inputs, labels), {row: int(truth[row]) for row in range(count)}, faint
-
-
-class Cross(nn.Module):
-    """Says 1 where a cross is brighter than the rest."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
-
-    def forward(self, x):
-        brighter = (x[:, :, 2].mean((1, 2)) + x[:, :, :, 4].mean((1, 2))) / 2 - x.mean((1, 2, 3))
-        return torch.stack([0.1 - brighter, brighter - 0.05, -brighter], 1) * self.weight
-
-
-def test_what_poison_adds_to_images_is_found_by_averaging():
-    data, poison, faint = poisoned_by_a_faint_cross(90)
-    labels = data.tensors[1]
-    trusted = [row for row in range(90, 300) if labels[row] != 1]
-    poison = {row: truth for row, truth in poison.items() if truth != 1}
-    found = pattern(Cross(), data, poison, 1, trusted, labels, images(64, seed=3), batch_size=32)
-    assert found.domain == "sums"
-    assert found.success > 0.9
-    assert found.control < 0.2
-    assert (found.source - faint).abs().mean() < 0.03
-    expected = data.tensors[0][list(poison)].mean(0) - torch.stack(
-        [data.tensors[0][[row for row in trusted if labels[row] == truth]].mean(0) for truth in poison.values()]
-    ).mean(0)
-    torch.testing.assert_close(found.source, expected, atol=1e-5, rtol=0)
-
-
-def test_a_pattern_of_few_samples_or_without_effect_is_none():
-    data, poison, _ = poisoned_by_a_faint_cross(90)
-    labels = data.tensors[1]
-    trusted = list(range(90, 300))
-    few = dict(list(poison.items())[:20])
-    assert pattern(Cross(), data, few, 1, trusted, labels, images(64), batch_size=32) is None
-    clean = {row: int(labels[row]) for row in range(90, 190)}
-    assert pattern(Cross(), data, clean, 1, trusted, labels, images(64), batch_size=32) is None
-
-
 def test_a_few_clean_samples_named_as_poison_do_not_make_their_labels_the_attackers():
     claims = torch.tensor([4] * 20 + [7, 7, 2])
     assert attackers_labels(claims).tolist() == [4]
     assert attackers_labels(torch.tensor([3])).tolist() == [3]
     assert attackers_labels(torch.tensor([3, 5] * 4)).tolist() == [3, 5]
-
-
-def test_medicine_corrects_labels_and_leaves_the_targets_images_alone():
-    data = TensorDataset(images(40), torch.arange(40) % 4)
-    medicine = Medicine(data, {5: 3, 9: 0}, [trigger()], CPU, share=0.5, seed=0)
-    inputs, labels = medicine.get_batch(torch.arange(40))
-    expected = torch.arange(40) % 4
-    expected[5], expected[9] = 3, 0
-    assert torch.equal(labels, expected)
-    changed = (inputs != data.tensors[0]).flatten(1).any(1)
-    assert 0 < int(changed.sum()) <= 20
-    assert not changed[labels == 1].any()
-    assert torch.equal(data.tensors[0], images(40)), "the data themselves stay as they are"
-
-
-def test_medicine_gives_each_eighth_a_trigger_and_moves_every_other_one():
-    data = TensorDataset(images(60), torch.arange(60) % 4)
-    shown, _ = Medicine(data, {}, several(), CPU, share=0.8, seed=3).get_batch(torch.arange(60))
-    generator, expected = torch.Generator().manual_seed(3), images(60)
-    for group, rows in enumerate(torch.randperm(60, generator=generator)[:48].chunk(8)):
-        one = several()[int(torch.randint(4, (), generator=generator))]
-        one = one.moved(generator) if group % 2 else one
-        others = rows[rows % 4 != 1]
-        expected[others] = one.onto(expected[others])
-    torch.testing.assert_close(shown, expected)
-
-
-def test_a_batch_too_small_for_a_transplant_gets_none():
-    data = TensorDataset(images(2), torch.zeros(2, dtype=torch.long))
-    waves = trigger(domain="waves", mask=torch.ones(6, 5, dtype=torch.bool))
-    inputs, _ = Medicine(data, {}, [waves], CPU, share=0.2, seed=0).get_batch(torch.arange(2))
-    assert torch.equal(inputs, data.tensors[0])
 
 
 def test_labels_are_found_wherever_they_are():
