@@ -2,7 +2,8 @@
 
 Poison lies close together where a model makes up its mind (activation clustering; Chen et al., 2019), so the nearest
 neighbours of a known sample, among those with its label, are mostly poison; the more so where it counts little in what
-trusted samples differ. And what is least like the poison that is known is clean.
+trusted samples differ. And what is least like the poison that is known is clean, as far as there is that much of it: poison
+may be most of its label, but clean samples it will have as other labels do.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ORDINARY: Final = 2048
 RIDGE: Final = 0.3
 """So many times their mean is added to all variances: what ordinary samples hardly vary in must not decide alone."""
 SHOWN: Final = 0.5
-"""So much of a label goes on being learned in a lesson: what is least like poison."""
+"""So much of a label, or of what another label has, goes on being learned in a lesson: what is least like poison."""
 
 
 class Likened:
@@ -50,7 +51,7 @@ class Likened:
             of[: len(poison)] |= poison
         self.alike = torch.zeros(len(self.indices), dtype=seen.dtype)
         for mine in self.by_label(self.known):
-            self.alike[mine] = likeness(seen[mine], of[mine], ordinary)
+            self.alike[mine] = likeness(seen[mine], of[mine], ordinary, ward.usual)
 
     def nearest(self) -> Tensor:
         """The known samples, and the others most like them that obey."""
@@ -64,9 +65,13 @@ class Likened:
         """The part of the others that is least like the known samples."""
         shown = torch.zeros_like(told)
         for mine in self.by_label(told):
-            rest = torch.nonzero(mine & ~told).flatten()
-            shown[rest[self.alike[rest].argsort()[: int(SHOWN * len(rest))]]] = True
+            shown[self.least(mine & ~told)] = True
         return shown
+
+    def least(self, some: Tensor) -> Tensor:
+        """The rows of those least like poison: half of some with one label, or half of what another label has."""
+        rows = torch.nonzero(some).flatten()
+        return rows[self.alike[rows].argsort()[: int(SHOWN * min(len(rows), self.ward.usual))]]
 
     def named(self, some: Tensor) -> list[int]:
         """Samples as indices into the training set."""
@@ -88,29 +93,34 @@ def surely_clean(ward: Ward, carriers: Carriers, verdict: Verdict | None = None)
     one that was named by mistake must be shown, or it is forgotten and named next.
     """
     own, count = ward.claims(ward.quarantined), len(ward.quarantined)
-    nobody = torch.zeros(count, dtype=torch.bool)
-    named, clearly = nobody, nobody
+    named = clearly = torch.zeros(count, dtype=torch.bool)
     if verdict is not None:
         named, clearly = verdict.poison, farther_half(verdict.placed, own, verdict.poison)
-    room = Likened(ward, clearly)
-    found: list[int] = []
-    for mine in room.by_label(room.known):
-        rows = torch.nonzero(mine[:count] & ~named & ~carriers.carries).flatten()
-        order = room.alike[rows].argsort()
-        found += [ward.quarantined[row] for row in rows[order[: int(SHOWN * len(rows))]].tolist()]
-    return found
+    room, may = Likened(ward, clearly), ~named & ~carriers.carries
+    return [
+        ward.quarantined[row] for mine in room.by_label(room.known) for row in room.least(mine[:count] & may).tolist()
+    ]
 
 
-def likeness(seen: Tensor, known: Tensor, ordinary: Tensor) -> Tensor:
+def likeness(seen: Tensor, known: Tensor, ordinary: Tensor, usual: int) -> Tensor:
     r"""How much the features of samples with one label point where those of a known one do: the largest cosine.
 
-    They are taken from the middle of the label, in units in which ``ordinary`` samples differ: times
+    They are taken from the middle of the label's clean samples, in units in which ``ordinary`` samples differ: times
     :math:`(C + r I)^{-1/2}`, with C the covariance of these and r a share of their mean variance. What sets ordinary samples
-    apart from each other, above all what they show, counts less.
+    apart from each other, above all what they show, counts less. Clean, to find their middle, are as many as other labels
+    have (``usual``): what points least where a known one does from the middle of the ordinary ones. From there it is no good
+    for more than that, because all samples with one label point the same way.
     """
-    away = seen - seen.median(0).values
-    _, spread, axes = torch.linalg.svd((ordinary - ordinary.mean(0)) / len(ordinary) ** 0.5, full_matrices=False)
+    middle = ordinary.mean(0)
+    _, spread, axes = torch.linalg.svd((ordinary - middle) / len(ordinary) ** 0.5, full_matrices=False)
     variance = spread.square()
     least = (RIDGE * variance.sum() / seen.shape[1]).clamp(min=1e-12)
-    away = away - (away @ axes.T * (1 - (least / (variance + least)).sqrt())) @ axes
-    return torch.stack([cosine_similarity(away, one[None]) for one in away[known]]).amax(0)
+    narrowed = 1 - (least / (variance + least)).sqrt()
+
+    def alike(middle: Tensor) -> Tensor:
+        away = seen - middle
+        away = away - (away @ axes.T * narrowed) @ axes
+        return torch.stack([cosine_similarity(away, one[None]) for one in away[known]]).amax(0)
+
+    clean = alike(middle).argsort()[:usual]
+    return alike(seen[clean].median(0).values)

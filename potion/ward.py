@@ -45,7 +45,7 @@ class Ward:
     """The patient, its data sorted into trusted, held out and quarantined, and what is asked of them again and again.
 
     ``adopted`` samples join the known ones, or are among them and surely poison; they do not say which labels are the
-    attacker's.
+    attacker's. ``usual`` is how many samples a trusted label has.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Ward:
             )
         if len(trusted) < LEAST:
             raise NothingFound(f"only {len(trusted)} samples can be trusted, too few to learn from")
+        self.usual = int(labels[trusted].unique(return_counts=True)[1].double().median())
         judged = max(2, round(settings.held_out * len(trusted)))
         self.held_out, self.trusted = trusted[:judged], trusted[judged:]
         self.known = list(dict.fromkeys([*[index for index in known if claimed[index]], *adopted]))
