@@ -263,6 +263,28 @@ def carriers() -> str:
     return "\n".join(lines) + "\n"
 
 
+def shown() -> str:
+    """How much poison is in what is taken for surely clean."""
+    suites = {"antidote-small": "ResNet-9", "antidote-majority": "ResNet-9", "vit-imagenette-half": "DeiT-tiny"}
+    lines = [
+        "| network, trigger | poisoned, clean samples of the label | known | shown | of these poisoned: mean (most) "
+        "| at first: shown | poisoned |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for suite, network in suites.items():
+        for row in json.loads((ROOT / f"results/surely-clean/{suite}.json").read_text())["victims"]:
+            for known in dict.fromkeys(draw["known"] for draw in row["draws"]):
+                cells = [
+                    f"{draw['shown']} | {fmean(draw['poison']):.1f} ({max(draw['poison'])})"
+                    for rule in ("now", "at first")
+                    for draw in row["draws"]
+                    if (draw["known"], draw["rule"]) == (known, rule)
+                ]
+                counts = f"{row['poison']}, {row['clean']} | {known}"
+                lines.append(f"| {network}, {TRIGGERS[row['attack']]} | {counts} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def missed() -> str:
     """What part of the hidden poison was named, by how well its trigger works."""
     found = [
@@ -289,6 +311,7 @@ def missed() -> str:
 if __name__ == "__main__":
     method = {
         "carriers": carriers(),
+        "shown": shown(),
         "guards": guards(),
         "ablation": ablation(),
         "ablation-embedded": ablation("-embedded"),
@@ -296,6 +319,7 @@ if __name__ == "__main__":
     results = {
         "campaign": campaign(),
         "small": beside_xlf(["antidote-small"]),
+        "majority": beside_xlf(["antidote-majority"]),
         "unseen": unseen(),
         "transformer": transformer(),
         "half": half(),
