@@ -98,6 +98,8 @@ def treat(
             kin=(ward.obedience(victim, kin), ward.obedience(healed, kin)) if kin else None,
             corrected=verdict.named(carriers) | ward.rejected(healed, kin),
             carriers=int(carriers.carries.sum()),
+            keeping=ward.keeping(healed),
+            most=ward.most,
         )
     return healed, treatment
 

@@ -15,6 +15,8 @@ __all__ = ["Treatment"]
 
 MISNAMED: Final = 0.5
 """At most so many of the known samples may be clean ones, which rightly keep their label."""
+CROWDED: Final = 1.25
+"""A label that so many times as many samples keep as any trusted label has may still be that of hidden poison."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,7 +29,8 @@ class Treatment:
     quarantined samples that were found to be poison, with the class that they belong to; ``known`` is the share of the
     known ones that obey, ``kin`` that of others which were found to be like them and joined them, if any were needed.
     ``carriers`` is how many keep their label in mixtures with other images as only poison does, 0
-    where that says nothing. ``examples`` are a few trusted images, to show a trigger on.
+    where that says nothing. ``keeping`` is how many samples with an attacker's label still get it from the healed model,
+    ``most`` how many samples the most common trusted label has. ``examples`` are a few trusted images, to show a trigger on.
     """
 
     evidence: Evidence
@@ -38,6 +41,8 @@ class Treatment:
     trusted: tuple[float, float]
     corrected: dict[int, int] = field(repr=False)
     carriers: int
+    keeping: dict[int, int]
+    most: int
     kin: tuple[float, float] | None = None
     examples: Tensor = field(repr=False)
 
@@ -65,7 +70,19 @@ class Treatment:
             return Status.EXHAUSTED, [*notes, f"{self.known[1]:.1%} of known samples still get the attacker's label"]
         if 100 * (self.trusted[0] - self.trusted[1]) > allowed:
             return Status.GUARDED, [*notes, f"accuracy on trusted samples fell to {self.trusted[1]:.1%}"]
-        return Status.HEALED, notes
+        return Status.HEALED, [*notes, *self._crowded()]
+
+    def _crowded(self) -> list[str]:
+        """Where so many samples keep an attacker's label that some will be poison that was not found.
+
+        It takes no more than a note: who has such labels by nature cannot be told from here.
+        """
+        return [
+            f"{count:,} samples keep the label {label}, and no trusted label has more than {self.most:,}; if that label is "
+            "not more common by nature, poison with another shape or place of the trigger was not found, and still works"
+            for label, count in self.keeping.items()
+            if count > CROWDED * self.most
+        ]
 
     def told(self) -> str:
         """What was done, in one sentence."""
@@ -92,6 +109,8 @@ class Treatment:
             "trusted": list(self.trusted),
             "kin": None if self.kin is None else list(self.kin),
             "carriers": self.carriers,
+            "keeping": {str(label): count for label, count in self.keeping.items()},
+            "most": self.most,
             "corrected": {str(index): label for index, label in self.corrected.items()},
         }
 

@@ -45,7 +45,7 @@ class Ward:
     """The patient, its data sorted into trusted, held out and quarantined, and what is asked of them again and again.
 
     ``adopted`` samples join the known ones, or are among them and surely poison; they do not say which labels are the
-    attacker's. ``usual`` is how many samples a trusted label has.
+    attacker's. ``usual`` is how many samples a trusted label has in the median, ``most`` how many the most common one has.
     """
 
     def __init__(
@@ -75,7 +75,8 @@ class Ward:
             )
         if len(trusted) < LEAST:
             raise NothingFound(f"only {len(trusted)} samples can be trusted, too few to learn from")
-        self.usual = int(labels[trusted].unique(return_counts=True)[1].double().median())
+        common = labels[trusted].unique(return_counts=True)[1]
+        self.usual, self.most = int(common.double().median()), int(common.max())
         judged = max(2, round(settings.held_out * len(trusted)))
         self.held_out, self.trusted = trusted[:judged], trusted[judged:]
         self.known = list(dict.fromkeys([*[index for index in known if claimed[index]], *adopted]))
@@ -233,6 +234,13 @@ class Ward:
         """How many samples get the label in the data."""
         _, guesses = self.margins(model, indices)
         return float((guesses == self.claims(indices)).float().mean())
+
+    def keeping(self, model: nn.Module) -> dict[int, int]:
+        """For each attacker's label, how many of all samples that have it in the data get it."""
+        everybody = [*self.quarantined, *self.known]
+        _, guesses = self.margins(model, everybody)
+        own = self.claims(everybody)
+        return {label: int(((own == label) & (guesses == label)).sum()) for label in own.unique().tolist()}
 
     @torch.no_grad()
     def obeys(self, model: nn.Module, triggers: Sequence[Trigger]) -> float:

@@ -74,20 +74,15 @@ def test_a_patch_leads_to_another_model_and_back():
 EVIDENCE = Evidence(strength=0.5, company=9, enough=5, together=1.0, apart=0.0)
 
 
+def treatment(**more):
+    given = {"triggers": [trigger()], "known": (1.0, 0.1), "obeys": (0.9, 0.1), "trusted": (0.95, 0.94)}
+    given |= {"keeping": {1: 100}, "most": 100}
+    return Treatment(evidence=EVIDENCE, patterns=[], corrected={}, carriers=0, examples=images(3), **(given | more))
+
+
 def test_a_treatment_is_judged_by_the_trigger_the_known_and_the_trusted():
     def judged(obeys, trusted, known=0.1):
-        found = Treatment(
-            evidence=EVIDENCE,
-            triggers=[trigger()],
-            patterns=[],
-            known=(1.0, known),
-            obeys=obeys,
-            trusted=trusted,
-            corrected={},
-            carriers=0,
-            examples=images(3),
-        )
-        return found.judged(0.2, 2.0)[0]
+        return treatment(obeys=obeys, trusted=trusted, known=(1.0, known)).judged(0.2, 2.0)[0]
 
     assert judged((0.9, 0.1), (0.95, 0.94)) is potion.Status.HEALED
     assert judged((0.9, 0.3), (0.95, 0.94)) is potion.Status.EXHAUSTED
@@ -95,18 +90,15 @@ def test_a_treatment_is_judged_by_the_trigger_the_known_and_the_trusted():
     assert judged((0.9, 0.1), (0.95, 0.94), known=0.4) is potion.Status.HEALED, "some may be clean ones"
     for known in (0.6, 1.0):
         assert judged((0.9, 0.1), (0.95, 0.94), known) is potion.Status.EXHAUSTED, "a part of the trigger was found"
-    blind = Treatment(
-        evidence=EVIDENCE,
-        triggers=[],
-        patterns=[],
-        known=(1.0, 0.5),
-        obeys=(0.0, 0.0),
-        trusted=(0.9, 0.9),
-        corrected={},
-        carriers=0,
-        examples=images(3),
-    )
+    blind = treatment(triggers=[], known=(1.0, 0.5), obeys=(0.0, 0.0))
     assert blind.judged(0.2, 2.0)[0] is potion.Status.EXHAUSTED, "without a trigger the known samples judge"
+
+
+def test_a_label_that_too_many_keep_is_told():
+    assert treatment(keeping={1: 125, 2: 90}).judged(0.2, 2.0) == (potion.Status.HEALED, [])
+    status, (note,) = treatment(keeping={1: 1260, 2: 90}, most=1000).judged(0.2, 2.0)
+    assert status is potion.Status.HEALED, "the label may be as common as that by nature"
+    assert "1,260 samples keep the label 1, and no trusted label has more than 1,000" in note
 
 
 @pytest.mark.parametrize(
@@ -196,6 +188,17 @@ def test_one_known_sample_is_enough(embedded, victim, short, cured):
     assert best.domain == "pixels"
     assert best.mask[-3:, -3:].sum() >= 0.8 * best.size, "the square is in the corner"
     assert cured.patch.before == potion.fingerprint.fingerprint(victim)
+
+
+def test_who_keeps_the_attackers_label_is_counted(short, cured):
+    data, plain, _, _ = short
+    labels = labels_of(data)
+    with torch.no_grad():
+        kept = [
+            int(cured.model(plain[row][0][None]).argmax()) == 0 for row in torch.nonzero(labels == 0).flatten().tolist()
+        ]
+    assert cured.treatment.keeping == {0: sum(kept)}
+    assert cured.treatment.most == torch.bincount(labels)[1:].max()
 
 
 def test_the_other_poisoned_samples_are_discovered(victim, short, cured):
