@@ -54,8 +54,8 @@ class Carriers:
 
     Clean samples' steadiness spreads to both sides of its middle alike (:func:`potion.outliers.clean_middle`), or, of a
     network that is sure of what it sees, farther up than down, as trusted samples show. A carrier is farther above that
-    middle than any but 1 % are below it, and steadier than 99 % of trusted samples; who lies below the middle carries
-    nothing. A label where that says nothing has no carriers, and all may.
+    middle than any but 1 % are below it, and steadier than 99 % of trusted samples; where there are any, who lies below the
+    middle carries nothing. A label where that says nothing has no carriers, and all may.
     """
 
     steady: Tensor
@@ -83,5 +83,5 @@ class Carriers:
             if lower(-steady[mine & poison], -steady[mine & ~poison]) >= APART:
                 middle, low = (-value for value in clean_middle(-steady[mine]))
                 found.carries[mine] = steady[mine] > torch.maximum(2 * middle - low, ordinary)
-                found.may[mine] = steady[mine] > middle
+                found.may[mine] = (steady[mine] > middle) | ~found.carries[mine].any()
         return found

@@ -24,11 +24,13 @@ def features(model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], ba
     """
     entered: list[Tensor] = []
 
-    def remember(_: nn.Module, inputs: tuple[Any, ...]) -> None:
-        if isinstance(inputs[0], Tensor) and inputs[0].dim() == 2:
-            entered[:] = [inputs[0]]
+    def remember(_: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        given = [*inputs, *named.values()][0]
+        if given.dim() == 2:
+            entered[:] = [given]
 
-    hooks = [module.register_forward_pre_hook(remember) for module in model.modules() if isinstance(module, nn.Linear)]
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    hooks = [layer.register_forward_pre_hook(remember, with_kwargs=True) for layer in layers]
     seen, scores = [], []
     try:
         for inputs, _ in DatasetBatches(dataset, indices, batch_size, device=placement(model)[0]):

@@ -32,6 +32,15 @@ class Search:
     goal: float = 0.9
     looked_at: int = 64
 
+    def __post_init__(self) -> None:
+        for name in ("steps", "images", "at_once", "looked_at"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.lr > 0:
+            raise ValueError(f"lr must be positive, got {self.lr}")
+        if not 0 < self.goal < 1:
+            raise ValueError(f"goal must be a share between 0 and 1, got {self.goal}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
@@ -60,7 +69,7 @@ def localise(
     mode, with frozen weights.
     """
     generator = torch.Generator(sources.device).manual_seed(seed)
-    half, limits = len(around.trusted) // 2, extremes(around.trusted, sources)
+    half, limits = max(1, len(around.trusted) // 2), extremes(around.trusted, sources)
     found: list[list[Trigger]] = [[] for _ in sources]
     drafts: list[dict[str, Tensor]] = [{} for _ in sources]
     rows = range(len(sources))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from potion.batches import Batch, fetch
+from potion.patch import movable
 from potion.runtime import copied, native_bfloat16
 from potion.training import Recipe, train
 from potion.trigger import Trigger, onto_each
@@ -91,11 +93,15 @@ def taught(
 ) -> nn.Module:
     """A copy of ``model``, fine-tuned on some of the medicine for a short time, at a low rate that falls to nothing.
 
-    Batch norms keep their statistics and nothing is dropped out, so that only weights change.
+    Batch norms keep their statistics and nothing is dropped out, so that only weights change; and those that a patch cannot
+    move (:func:`potion.patch.movable`) stay what they are, as in a pruned network.
     """
     student = copied(model)
     for p in student.parameters():
         p.requires_grad_(p.is_floating_point())
+        moves = movable(p.detach())
+        if p.requires_grad and not moves.all():
+            p.register_hook(partial(torch.mul, moves))
     size = min(batch_size, max(SMALLEST, len(indices) // STEPS), len(indices))
     recipe = Recipe(
         iterations=max(1, round(epochs * len(indices) / size)),

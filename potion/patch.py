@@ -17,9 +17,14 @@ from potion.distributed import local, own_part, refreshed, whole
 from potion.files import replacing
 from potion.fingerprint import digest_of, fingerprint, stored_tensors
 
-__all__ = ["Change", "Patch"]
+__all__ = ["Change", "Patch", "movable"]
 
 FORMAT: Final = "potion-patch/1"
+
+
+def movable(weights: Tensor) -> Tensor:
+    """Which weights a factor can move: not those that are 0, or so near to it that the factor would be infinite."""
+    return weights.abs() >= torch.finfo(torch.float32).tiny
 
 
 class Change(NamedTuple):
@@ -60,7 +65,7 @@ class Patch:
         theirs, changes = dict(other.named_parameters()), {}
         for name, p in model.named_parameters():
             old, new = p.detach().flatten().cpu(), theirs[name].detach().flatten().cpu()
-            indices = torch.nonzero((new != old) & (old != 0)).flatten()
+            indices = torch.nonzero((new != old) & movable(old)).flatten()
             if len(indices):
                 factors = new[indices].double() / old[indices].double()
                 changes[name] = Change(

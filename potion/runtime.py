@@ -205,6 +205,8 @@ class Clock:
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         begin = time.perf_counter()
-        yield
-        synchronize(self.device)
-        self.seconds[phase] = time.perf_counter() - begin
+        try:
+            yield
+        finally:
+            synchronize(self.device)
+            self.seconds[phase] = time.perf_counter() - begin
