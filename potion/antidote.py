@@ -33,11 +33,11 @@ from potion.kin import family
 from potion.likeness import surely_clean
 from potion.runtime import Clock
 from potion.treatment import Treatment
-from potion.trigger import Trigger
+from potion.trigger import SOUGHT, Trigger
 from potion.verdict import Verdict, carriers_in
 from potion.ward import NothingFound, Ward
 
-__all__ = ["Antidote", "NothingFound", "Treatment", "first_lesson", "lesson_of", "treat"]
+__all__ = ["Antidote", "NothingFound", "Treatment", "first_lesson", "treat"]
 
 
 def treat(
@@ -86,12 +86,12 @@ def treat(
             verdict = Verdict.by(healed, ward)
             corrected, admitted = verdict.taught(carriers) | ward.truth(healed), verdict.taken_back(carriers)
     with clock("judging"):
-        kin = [index for index in adopted if index not in set(known)]
+        kin = sorted(set(adopted) - set(known))
         treatment = Treatment(
             evidence=evidence,
             triggers=_useful(found.triggers),
             patterns=found.patterns,
-            known=(ward.obedience(victim, known), ward.obedience(healed, known)),
+            known=(ward.obedience(victim, ward.given), ward.obedience(healed, ward.given)),
             obeys=(ward.obeys(victim, found.doses), ward.obeys(healed, found.doses)),
             trusted=(ward.obedience(victim, ward.held_out), ward.obedience(healed, ward.held_out)),
             examples=ward.examples(3),
@@ -128,7 +128,7 @@ def _diagnosed(ward: Ward, triggers: list[Trigger], verdict: Verdict) -> _Diagno
     settings, carriers = ward.settings, carriers_in(ward, verdict.poison)
     corrected: dict[int, int] = {}
     patterns: list[Trigger] = []
-    lesson = lesson_of(triggers)
+    lesson = _lesson_of(triggers)
     for number in range(1, settings.quarantines + 1):
         clean = surely_clean(ward, carriers, None if number == 1 else verdict)
         purpose = f"quarantine {number}"
@@ -138,20 +138,21 @@ def _diagnosed(ward: Ward, triggers: list[Trigger], verdict: Verdict) -> _Diagno
         patterns = ward.patterns(corrected)
         if number == 1:
             if len(ward.known) < settings.more:
-                domains = {trigger.domain for trigger in triggers if trigger.strong}
+                strong = {trigger.domain for trigger in triggers if trigger.strong}
+                domains = [name for name in SOUGHT if name in strong]
                 others = verdict.suspicious(carriers, corrected)
                 triggers = triggers + ward.localised(others, settings.more, domains=domains)
-            triggers = ward.looked_again(triggers, verdict.poison)
-        lesson = _doses(lesson_of(triggers), patterns)
+            triggers = ward.looked_again(triggers, verdict.credible(carriers) | carriers.carries)
+        lesson = _doses(_lesson_of(triggers), patterns)
     return _Diagnosis(verdict=verdict, carriers=carriers, corrected=corrected, triggers=triggers, patterns=patterns)
 
 
 def first_lesson(ward: Ward, triggers: list[Trigger]) -> nn.Module:
     """A copy of the patient that has learned from trusted samples alone, some with the trigger as far as it is known."""
-    return ward.taught(ward.trusted, {}, lesson_of(triggers), ward.settings.quarantine_epochs, "quarantine 0")
+    return ward.taught(ward.trusted, {}, _lesson_of(triggers), ward.settings.quarantine_epochs, "quarantine 0")
 
 
-def lesson_of(triggers: list[Trigger]) -> list[Trigger]:
+def _lesson_of(triggers: list[Trigger]) -> list[Trigger]:
     """What the first quarantine teaches to overlook: what is clearly a trigger, or everything where nothing is."""
     return [trigger for trigger in triggers if trigger.strong] or triggers
 

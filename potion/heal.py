@@ -30,6 +30,7 @@ from potion.search import PTN
 from potion.types import Status
 from potion.validation import check_same_samples, check_train_set, check_weights, known_indices, whole_number
 from potion.version import versions
+from potion.ward import attackers_labels
 from potion.working import lent, working_copy
 
 __all__ = ["METHODS", "heal"]
@@ -115,6 +116,7 @@ def heal(
     plain_set = train_set if unaugmented is None else unaugmented
     check_same_samples(train_set, plain_set, known, seed)
     notes: list[str] = []
+    spent: dict[str, float] = {}
     if method == "antidote":
         with plain_arithmetic():
             result = immunised(
@@ -124,6 +126,7 @@ def heal(
         if result.status in (Status.HEALED, Status.NOT_FOUND):
             return result
         notes = [*result.notes, "XLF + PTN was tried in its place"]
+        spent = {f"antidote, {phase}": seconds for phase, seconds in result.timings.items()}
         method, search = "xlf", replace(search, guard=ALLOWED if search.guard is None else search.guard)
     me = world()
     with plain_arithmetic(), Progress(progress and me.rank == 0) as bars, lent(model) as own:
@@ -166,7 +169,7 @@ def heal(
         search=search,
         retain=found.retain,
         forget=found.forget,
-        timings=clock.seconds,
+        timings=spent | clock.seconds,
         known_poison=known,
         notes=notes,
         trusted_accuracy=found.trusted_accuracy,
@@ -185,7 +188,7 @@ def _left_of_the_label(
 ) -> str:
     """What no guard sees, in one sentence: how many other samples with the attacker's label keep it."""
     labels = labels_of(train_set)
-    claimed = torch.isin(labels, labels[known])
+    claimed = torch.isin(labels, attackers_labels(labels[known]))
     claimed[known] = False
     others = torch.nonzero(claimed).flatten().tolist()[:WATCHED]
     shares = []
@@ -253,7 +256,9 @@ def _rest(
 def _trusted(train_set: Dataset[Any], known: Sequence[int], seed: int) -> list[int]:
     """Some samples whose label no known poison has: they are clean, and their labels are right."""
     labels = labels_of(train_set)
-    trusted = torch.nonzero(~torch.isin(labels, labels[list(known)])).flatten()
+    claimed = torch.isin(labels, attackers_labels(labels[list(known)]))
+    claimed[list(known)] = True
+    trusted = torch.nonzero(~claimed).flatten()
     if not len(trusted):
         raise ValueError("the known poison has every label there is: no samples are left that could be trusted")
     return trusted[torch.randperm(len(trusted), generator=generator_for("trusted", seed))[:WATCHED]].tolist()

@@ -10,8 +10,9 @@ from torch.utils.data import Dataset
 
 from potion.antidote import Antidote, NothingFound, treat
 from potion.batches import labels_of
-from potion.distributed import world
+from potion.distributed import is_sharded, world
 from potion.forward import placement
+from potion.margins import margins
 from potion.patch import Patch
 from potion.result import HealResult
 from potion.runtime import Clock, copied, forked_rng
@@ -42,8 +43,8 @@ def immunised(
     progress: bool,
 ) -> HealResult:
     """The antidote's result: healed where the trigger has lost its power, and held-out trusted images their accuracy not."""
-    if world().size > 1:
-        raise ValueError("the antidote runs in one process; under torchrun use method='xlf'")
+    if world().size > 1 or is_sharded(model):
+        raise ValueError("the antidote runs in one process, on a whole model; under torchrun use method='xlf'")
     victim = working_copy(model, device).requires_grad_(False)
     clock = Clock(placement(victim)[0])
     treatment: Treatment | None = None
@@ -58,6 +59,7 @@ def immunised(
             )  # fmt: skip
         except NothingFound as reason:
             notes = [str(reason)]
+        _, guesses = margins(victim, plain_set, known, 2 * batch_size)
     if treatment is not None:
         status, notes = treatment.judged(search.rho, FORGOTTEN if search.guard is None else search.guard)
     with clock("patch"):
@@ -71,7 +73,7 @@ def immunised(
         patch=patch,
         trace=[],
         chosen=None,
-        known_accuracy=0.0 if treatment is None else treatment.known[0],
+        known_accuracy=float((guesses == labels[known]).float().mean()),
         method="antidote",
         known=len(known),
         search=search,

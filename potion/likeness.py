@@ -95,7 +95,8 @@ def surely_clean(ward: Ward, carriers: Carriers, verdict: Verdict | None = None)
     own, count = ward.claims(ward.quarantined), len(ward.quarantined)
     named = clearly = torch.zeros(count, dtype=torch.bool)
     if verdict is not None:
-        named, clearly = verdict.poison, farther_half(verdict.placed, own, verdict.poison)
+        named = verdict.credible(carriers)
+        clearly = farther_half(verdict.placed, own, named)
     room, may = Likened(ward, clearly), ~named & ~carriers.carries
     return [
         ward.quarantined[row] for mine in room.by_label(room.known) for row in room.least(mine[:count] & may).tolist()

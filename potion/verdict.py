@@ -39,9 +39,13 @@ class Verdict:
         poison = out_of_place(placed, own) & ward.obeying & (guesses != own) & ~seen
         return cls(ward=ward, placed=placed, guesses=guesses, poison=poison, shown=seen)
 
+    def credible(self, carriers: Carriers) -> Tensor:
+        """The poison that mixtures do not speak against."""
+        return self.poison & carriers.may
+
     def named(self, carriers: Carriers) -> dict[int, int]:
         """All that is poison, with the classes that belong on it."""
-        return self._corrections(self.poison & carriers.may)
+        return self._corrections(self.credible(carriers))
 
     def taught(self, carriers: Carriers) -> dict[int, int]:
         """The poison that the truth is told about next: what is clearly poison."""
@@ -55,7 +59,7 @@ class Verdict:
         Labels without carriers cannot spare a half: the nearer one may be all there is of another place of the trigger.
         """
         own = self.ward.claims(self.ward.quarantined)
-        poison = self.poison & carriers.may
+        poison = self.credible(carriers)
         told = torch.isin(own, own[carriers.carries].unique())
         return poison & (~told | carriers.carries | farther_half(self.placed, own, poison))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -30,7 +32,9 @@ LEAST: Final = 20
 AVERAGED: Final = 4096
 """So many trusted samples say what images look like without a trigger."""
 JUDGED: Final = 256
-"""On so many held-out samples is judged how well a trigger works, the last ones: masks are sought on the first."""
+"""On so many held-out samples at most, a quarter of few, is judged how well a trigger works; masks are sought on others."""
+ORDINARY: Final = 16
+"""Fewer ordinary images of a label do not show what its images have in common: trusted ones fill up."""
 AGAIN: Final = 8
 """So often at most is a corrected sample shown in an epoch."""
 MISTAKEN: Final = 0.2
@@ -45,7 +49,8 @@ class Ward:
     """The patient, its data sorted into trusted, held out and quarantined, and what is asked of them again and again.
 
     ``adopted`` samples join the known ones, or are among them and surely poison; they do not say which labels are the
-    attacker's. ``usual`` is how many samples a trusted label has in the median, ``most`` how many the most common one has.
+    attacker's. ``given`` are the known samples that have these labels: others were named by mistake. ``usual`` is how many
+    samples a trusted label has in the median, ``most`` how many the most common one has.
     """
 
     def __init__(
@@ -79,17 +84,25 @@ class Ward:
         self.usual, self.most = int(common.double().median()), int(common.max())
         judged = max(2, round(settings.held_out * len(trusted)))
         self.held_out, self.trusted = trusted[:judged], trusted[judged:]
-        self.known = list(dict.fromkeys([*[index for index in known if claimed[index]], *adopted]))
-        self.adopted = list(adopted)
+        self.given = [index for index in known if claimed[index]]
+        self.known, self.adopted = list(dict.fromkeys([*self.given, *adopted])), list(adopted)
         self.quarantined = [index for index in torch.nonzero(claimed).flatten().tolist() if index not in aside]
-        self._pool = self._fetched(plain_set, self.held_out[: settings.pool])[0]
+        judging = min(JUDGED, max(1, len(self.held_out) // 4))
+        self._pool = self._fetched(plain_set, self.held_out[:-judging][: settings.pool])[0]
         self._check()
-        self._judging = self._fetched(plain_set, self.held_out[-JUDGED:])[0]
+        self._judging = self._fetched(plain_set, self.held_out[-judging:])[0]
+        self._search = replace(
+            settings.search, at_once=min(settings.search.at_once, max(settings.search.images, 2 * batch_size))
+        )
         self.obeying = self.margins(victim, self.quarantined)[1] == self.claims(self.quarantined)
 
     @torch.no_grad()
     def _check(self) -> None:
-        """Refuse what is no set of images, or has other labels than the patient, before anything is computed with it."""
+        """Refuse what it is not for, or does not fit the patient, before anything is computed with it."""
+        if len({p.device for p in self.victim.parameters()}) > 1:
+            raise ValueError(
+                "the antidote teaches on one device, but the model is spread over several: take another method"
+            )
         if self._pool.dim() != 4:
             shape = tuple(self._pool.shape[1:])
             raise ValueError(f"the antidote is for images (C, H, W), but the samples are {shape}: take another method")
@@ -134,17 +147,24 @@ class Ward:
         _, guesses = self.margins(model, indices)
         return paired(indices, guesses, guesses != self.claims(indices))
 
-    def localised(self, indices: Sequence[int], count: int, domains: Collection[str] = ()) -> list[Trigger]:
-        """The triggers in the first ``count`` samples that fire, strongest first; in all domains or in some."""
+    def localised(self, indices: Sequence[int], count: int, domains: Sequence[str] = ()) -> list[Trigger]:
+        """The triggers in the first ``count`` samples that fire, as many of each label; strongest first.
+
+        In all domains or in some.
+        """
         if not len(indices):
             return []
-        sources, labels = self._firing(list(indices)[: 4 * count], count)
+        by_label = [
+            [index for index in indices if self.labels[index] == label] for label in self.claims(indices).unique()
+        ]
+        each = math.ceil(count / len(by_label))
+        sources, labels = map(torch.cat, zip(*(self._firing(some[: 4 * each], each) for some in by_label), strict=True))
         found = localise(
             self.victim,
             sources,
             labels.tolist(),
             self._around(labels.tolist(), self.quarantined),
-            self.settings.search,
+            self._search,
             seed=seed_for("masks", self.seed),
             domains=domains or SOUGHT,
         )
@@ -153,7 +173,7 @@ class Ward:
     def looked_again(self, triggers: Sequence[Trigger], poison: Tensor) -> list[Trigger]:
         """The triggers next to samples with their label that are clean, as far as that is known by now; strongest first."""
         around = self._around([trigger.target for trigger in triggers], self.named(~poison))
-        found = cut_anew(self.victim, triggers, around, self.settings.search, seed=seed_for("cuts", self.seed))
+        found = cut_anew(self.victim, triggers, around, self._search, seed=seed_for("cuts", self.seed))
         return sorted(found, key=lambda trigger: -trigger.strength)
 
     def patterns(self, corrected: Mapping[int, int]) -> list[Trigger]:
@@ -188,12 +208,12 @@ class Ward:
         return torch.stack(views[:count]), torch.stack(labels[:count])
 
     def _around(self, labels: Collection[int], among: Sequence[int]) -> Surroundings:
-        """Images to try triggers for ``labels`` on, with ordinary ones ``among`` some samples; if none, trusted ones."""
-        few = self.settings.pool
-        mine = {label: [index for index in among if self.labels[index] == label] for label in set(labels)}
-        ordinary = {
-            label: self._fetched(self.plain_set, some[:few] or self.held_out[:few])[0] for label, some in mine.items()
-        }
+        """Images to try triggers for ``labels`` on, with ordinary ones ``among`` some, filled up with trusted ones."""
+        ordinary = {}
+        for label in set(labels):
+            mine = [index for index in among if self.labels[index] == label][: self.settings.pool]
+            mine += self.held_out[: max(0, ORDINARY - len(mine))]
+            ordinary[label] = self._fetched(self.plain_set, mine)[0]
         return Surroundings(trusted=self._pool, ordinary=ordinary)
 
     def _fetched(self, dataset: Dataset[Any], indices: Sequence[int]) -> Batch:
@@ -244,13 +264,13 @@ class Ward:
 
     @torch.no_grad()
     def obeys(self, model: nn.Module, triggers: Sequence[Trigger]) -> float:
-        """How often held-out trusted images with a transplanted trigger get its target."""
-        hits = [
-            (logits(model, trigger.onto(some)).argmax(1) == trigger.target).float().mean()
-            for trigger in triggers
-            for some in self._judging.split(self.batch_size)
-        ]
-        return float(torch.stack(hits).mean()) if hits else 0.0
+        """How often held-out trusted images with a transplanted trigger get its target, for the target that gets most."""
+        hits: dict[int, list[Tensor]] = {}
+        for trigger in triggers:
+            for some in self._judging.split(self.batch_size):
+                said = logits(model, trigger.onto(some)).argmax(1)
+                hits.setdefault(trigger.target, []).append(said == trigger.target)
+        return max((float(torch.cat(mine).float().mean()) for mine in hits.values()), default=0.0)
 
 
 def paired(indices: Sequence[int], classes: Tensor, rows: Tensor) -> dict[int, int]:

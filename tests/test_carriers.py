@@ -38,7 +38,7 @@ def test_an_image_with_nan_that_spoils_the_teaching_is_told_in_one_sentence():
     images, labels = torch.rand(200, 3, 8, 8), torch.arange(200) % 4
     images[3] = torch.nan
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
-    with pytest.raises(ValueError, match="NaN or inf"):
+    with pytest.raises(ValueError, match="scores of training samples are NaN or inf"):
         potion.heal(model, TensorDataset(images, labels), [0], "antidote", device="cpu", progress=False)
 
 
@@ -86,6 +86,16 @@ def test_where_poison_is_not_steadier_than_the_rest_nobody_carries_and_all_may()
         found = Carriers.among(steady, labels, poison, NOBODY)
         assert not found.carries.any()
         assert found.may.all()
+
+
+def test_where_the_limit_leaves_no_carrier_mixtures_say_nothing_of_the_label():
+    generator = torch.Generator().manual_seed(0)
+    steady, labels = torch.randn(1000, generator=generator, dtype=torch.float64), torch.zeros(1000, dtype=torch.long)
+    poison = torch.zeros(1000, dtype=torch.bool)
+    poison[steady.argsort()[600:640]] = True  # steadier than the rest on the whole, but none of them very much
+    found = Carriers.among(steady, labels, poison, torch.full((9,), 100.0, dtype=torch.float64))
+    assert not found.carries.any()
+    assert found.may.all()
 
 
 def ward_of(model, data, plain, known, **more):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from patches import images, several, trigger
 from torch.utils.data import TensorDataset
+from victim import factory
 
-from potion.medicine import Medicine
+from potion.medicine import Medicine, taught
+from potion.patch import Patch
 
 CPU = torch.device("cpu")
 
@@ -41,3 +43,19 @@ def test_a_batch_too_small_for_a_transplant_gets_none():
     waves = trigger(domain="waves", mask=torch.ones(6, 5, dtype=torch.bool))
     inputs, _ = Medicine(data, {}, [waves], CPU, share=0.2, seed=0).get_batch(torch.arange(2))
     assert torch.equal(inputs, data.tensors[0])
+
+
+def test_a_pruned_network_is_taught_without_the_weights_that_it_lacks():
+    torch.manual_seed(0)
+    model = factory(4)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(torch.rand_like(p) > 0.5)
+    inputs, labels = torch.rand(64, 3, 10, 10), torch.arange(64) % 4
+    medicine = Medicine(TensorDataset(inputs, labels), {}, [], CPU, share=0.2, seed=0)
+    student = taught(model, medicine, range(64), epochs=2, batch_size=16, lr=0.05, seed=0, progress=False)
+    patch = Patch.towards(model, student)
+    assert patch.count > 0
+    patch.write(model)
+    for one, other in zip(model.parameters(), student.parameters(), strict=True):
+        torch.testing.assert_close(one, other)

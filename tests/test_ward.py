@@ -1,0 +1,71 @@
+"""The ward: how data are sorted, and what is asked of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from patches import Corner, images, trigger
+from torch import nn
+from torch.utils.data import TensorDataset
+from victim import factory
+
+from potion.antidote_settings import Antidote
+from potion.localise import Search
+from potion.ward import Ward
+
+LABELS = torch.arange(200) % 8
+
+
+def ward_of(known, model=None):
+    """A network that knows nothing, and images of eight labels; half of what is trusted is held out."""
+    torch.manual_seed(0)
+    data, model = TensorDataset(torch.rand(200, 3, 10, 10), LABELS), model or factory(8)
+    settings = Antidote(held_out=0.5, search=Search(steps=2))
+    return Ward(
+        model.eval().requires_grad_(False), data, data, LABELS, known, settings, torch.device("cpu"), 16, 0, False
+    )
+
+
+def test_masks_are_not_judged_on_the_images_that_they_were_sought_on():
+    ward = ward_of([0, 1, 8])
+    sought, judged = ward._pool.flatten(1), ward._judging.flatten(1)
+    assert len(sought) + len(judged) == len(ward.held_out) == 75
+    assert len(judged) == 75 // 4
+    assert (torch.cdist(sought, judged) > 0).all()
+
+
+def test_each_attackers_label_has_its_part_of_the_sources():
+    ward = ward_of([*range(0, 160, 8), *range(1, 41, 8)])
+    assert sorted(each.target for each in ward.localised(ward.known, 8)) == [0] * 4 + [1] * 4
+
+
+def test_the_known_that_were_named_by_mistake_have_no_say():
+    ward = ward_of([*range(0, 64, 8), 3])
+    assert ward.given == list(range(0, 64, 8))
+    assert 3 not in {*ward.trusted, *ward.held_out, *ward.known, *ward.quarantined}
+
+
+def test_a_trigger_must_lose_its_power_over_each_label():
+    """The mean over both would say that half of the power is gone, and with many triggers for one of them, all."""
+    ward = ward_of([0, 1, 8])
+    fires, sleeps = (trigger(target=target) for target in (1, 0))
+    ward._judging = images(6)
+    both = ward.obeys(Corner(), [sleeps] * 9 + [fires])
+    assert both == pytest.approx(ward.obeys(Corner(), [fires]))
+    assert both > 0
+    assert ward.obeys(Corner(), []) == 0
+
+
+def test_ordinary_images_are_filled_up_where_a_label_has_few():
+    ward = ward_of([0, 1, 8])
+    few = [index for index in ward.quarantined if LABELS[index] == 0][:3]
+    around = ward._around([0], few)
+    assert len(around.ordinary[0]) == 16
+    assert torch.equal(around.ordinary[0][:3], ward._fetched(ward.plain_set, few)[0])
+
+
+def test_a_model_spread_over_several_devices_is_refused():
+    model = factory(8)
+    model.elsewhere = nn.Parameter(torch.zeros(3, device="meta"))
+    with pytest.raises(ValueError, match="the model is spread over several"):
+        ward_of([0], model)
