@@ -180,7 +180,7 @@ def guards() -> str:
     common = sorted(set.intersection(*(set(each) for each in found.values())))
     seeds = sorted({seed for *_, seed in common})
     lines = [
-        f"Seeds that have all three so far: {', '.join(map(str, seeds))}.",
+        f"Over the runs that exist of all three forms, of seed {', '.join(map(str, seeds))}.",
         "",
         "| XLF + PTN | known | runs | healed, % | damage | lost more than 2 points |",
         "|---|---|---:|---:|---:|---:|",

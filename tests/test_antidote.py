@@ -221,6 +221,7 @@ def test_a_clean_model_is_left_alone(embedded, short):
         model, data, ordinary, "antidote", batch_size=128, unaugmented=plain, antidote=SETTINGS, progress=False
     )
     assert result.status is potion.Status.NOT_FOUND, result.summary()
+    assert result.known_accuracy == 1, "it was measured all the same"
     assert "standard deviations" in result.summary(), "what was seen, and what would have done"
     assert result.patch.count == 0
 

@@ -196,7 +196,10 @@ def test_bad_files_are_named_skipped_and_never_counted(suite, whole, tmp_path):
         "scrub-s0.json": "a result, but of no run of the suite",
         ".xlf-s1.json.123.part": "half-written: a runner died while writing it, or is at it now",
     }
-    tables = asked("tables", suite, "--results", tmp_path, "--out", tmp_path / "tables")
+    tables = asked(
+        "tables", suite, "--results", tmp_path, "--out", tmp_path / "tables", "--page", tmp_path / "new/page.md"
+    )
+    assert (tmp_path / "new/page.md").read_text().startswith("# ")
     assert tables.exit_code == 0
     for name in told["problems"]:
         assert f"potion: not counted: {name}: " in tables.stderr

@@ -45,6 +45,7 @@ def tables(
         text = "\n".join(as_markdown(table) for table in made)
         replacing(folder / "tables.md", lambda partial: partial.write_text(text))
         if page is not None:
+            writable_folder(page.parent)
             drawn = [path.stem for path in page.with_name("figures").glob("*.svg")]
             whole = results_page(names, results, drawn)
             replacing(page, lambda partial: partial.write_text(whole))
