@@ -32,7 +32,7 @@ from potion.evidence import weighed
 from potion.kin import family
 from potion.likeness import surely_clean
 from potion.runtime import Clock
-from potion.treatment import Treatment
+from potion.treatment import Effect, Treatment
 from potion.trigger import SOUGHT, Trigger
 from potion.verdict import Verdict, carriers_in
 from potion.ward import NothingFound, Ward
@@ -52,6 +52,7 @@ def treat(
     batch_size: int,
     seed: int,
     progress: bool,
+    workers: int = 0,
 ) -> tuple[nn.Module, Treatment]:
     """The immunised model; ``victim`` must be on the clock's device, in eval mode and frozen.
 
@@ -59,7 +60,7 @@ def treat(
     """
     sorted_out = partial(
         Ward, victim, train_set, plain_set, labels, settings=settings, device=clock.device, batch_size=batch_size, seed=seed,
-        progress=progress,
+        progress=progress, workers=workers,
     )  # fmt: skip
     with clock("sorting"):
         ward = sorted_out(known)
@@ -91,11 +92,9 @@ def treat(
             evidence=evidence,
             triggers=_useful(found.triggers),
             patterns=found.patterns,
-            known=(ward.obedience(victim, ward.given), ward.obedience(healed, ward.given)),
-            obeys=(ward.obeys(victim, found.doses), ward.obeys(healed, found.doses)),
-            trusted=(ward.obedience(victim, ward.held_out), ward.obedience(healed, ward.held_out)),
+            effects=_effects(ward, healed, found, kin),
+            trusted=(ward.accuracy(victim, ward.held_out), ward.accuracy(healed, ward.held_out)),
             examples=ward.examples(3),
-            kin=(ward.obedience(victim, kin), ward.obedience(healed, kin)) if kin else None,
             corrected=verdict.named(carriers) | ward.rejected(healed, kin),
             carriers=int(carriers.carries.sum()),
             keeping=ward.keeping(healed),
@@ -120,6 +119,25 @@ class _Diagnosis:
         return _doses(_useful(self.triggers), self.patterns)
 
 
+def _effects(ward: Ward, healed: nn.Module, found: _Diagnosis, kin: list[int]) -> dict[int, Effect]:
+    """What each attacker's label gets from the patient and from the healed model."""
+    models = ward.victim, healed
+    known, alike = ([ward.obedience(model, some) for model in models] for some in (ward.given, kin))
+    obeys = [ward.obeys(model, found.doses) for model in models]
+    clear = {trigger.target for trigger in found.triggers if trigger.strong} | {each.target for each in found.patterns}
+
+    def pair(seen: list[dict[int, float]], label: int) -> tuple[float, float] | None:
+        before, after = seen
+        return (before[label], after[label]) if label in before else None
+
+    return {
+        label: Effect(
+            known=(before, known[1][label]), obeys=pair(obeys, label), kin=pair(alike, label), clear=label in clear
+        )
+        for label, before in known[0].items()
+    }
+
+
 def _diagnosed(ward: Ward, triggers: list[Trigger], verdict: Verdict) -> _Diagnosis:
     """The quarantines, each shown what is surely clean; ``verdict`` is that of the first lesson, which was shown nothing.
 
@@ -137,7 +155,7 @@ def _diagnosed(ward: Ward, triggers: list[Trigger], verdict: Verdict) -> _Diagno
         corrected = verdict.taught(carriers) | ward.truth(filtered)
         patterns = ward.patterns(corrected)
         if number == 1:
-            if len(ward.known) < settings.more:
+            if int(ward.claims(ward.known).unique(return_counts=True)[1].min()) < settings.more:
                 strong = {trigger.domain for trigger in triggers if trigger.strong}
                 domains = [name for name in SOUGHT if name in strong]
                 others = verdict.suspicious(carriers, corrected)
@@ -153,8 +171,9 @@ def first_lesson(ward: Ward, triggers: list[Trigger]) -> nn.Module:
 
 
 def _lesson_of(triggers: list[Trigger]) -> list[Trigger]:
-    """What the first quarantine teaches to overlook: what is clearly a trigger, or everything where nothing is."""
-    return [trigger for trigger in triggers if trigger.strong] or triggers
+    """What the first quarantine teaches to overlook: what is clearly a trigger, or everything of labels where nothing is."""
+    clear = {trigger.target for trigger in triggers if trigger.strong}
+    return [trigger for trigger in triggers if trigger.strong or trigger.target not in clear]
 
 
 def _doses(triggers: list[Trigger], patterns: list[Trigger]) -> list[Trigger]:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default
 
 from potion.runtime import reseed, seed_for
 
-__all__ = ["Batch", "DatasetBatches", "TwoStage", "fetch", "labels_of", "shuffled", "stream"]
+__all__ = ["Batch", "DatasetBatches", "Overlay", "TwoStage", "fetch", "labels_of", "shuffled", "stream"]
 
 Batch = tuple[Tensor, Tensor]
 Device = torch.device | str | None
@@ -47,6 +47,19 @@ class TwoStage(Dataset[tuple[Tensor, int]], ABC):
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         inputs, labels = self.get_batch(torch.tensor([index]))
         return inputs[0], int(labels[0])
+
+
+class Overlay(Dataset[tuple[Tensor, int]], ABC):
+    """``below`` with its batches changed on the device; what loads them, perhaps in another process, is not concerned."""
+
+    below: Dataset[Any]
+
+    @abstractmethod
+    def changed(self, inputs: Tensor, labels: Tensor, indices: Sequence[int]) -> Batch:
+        """A batch of ``below``, on the device, as it is to be seen."""
+
+    def __len__(self) -> int:
+        return len(self.below)  # type: ignore[arg-type]
 
 
 class DatasetBatches:
@@ -103,7 +116,9 @@ def stream(
             yield fetch(dataset, indices, device)
         return
     generator = torch.Generator().manual_seed(seed)
-    loader = DataLoader(_Loading(dataset), sampler=rows, batch_size=None, num_workers=workers, generator=generator)
+    loader = DataLoader(
+        _Loading(_below(dataset)), sampler=rows, batch_size=None, num_workers=workers, generator=generator
+    )
     for loaded, indices in loader:
         yield _finish(dataset, loaded, indices, device)
 
@@ -131,6 +146,7 @@ def labels_of(dataset: Dataset[Any], batch_size: int = 1024) -> Tensor:
 
 def shuffled(dataset: Dataset[Any], indices: Sequence[int], generator: torch.Generator) -> list[int]:
     """The samples ``indices`` in an order that the generator decides."""
+    dataset = _below(dataset)
     if isinstance(dataset, TwoStage) and (order := dataset.cheap_order(generator)) is not None:
         times = Counter(indices)
         return [index for index in order for _ in range(times[index])]
@@ -149,6 +165,8 @@ class _Loading(Dataset[Any]):
 
 def _load(dataset: Dataset[Any], indices: Sequence[int]) -> Any:
     dataset, indices = _unwrapped(dataset, indices)
+    if isinstance(dataset, Overlay):
+        return _load(_below(dataset), indices)
     rows = torch.as_tensor(indices)
     if isinstance(dataset, TwoStage):
         return dataset.raw(rows)
@@ -178,13 +196,22 @@ def _plain_tensors(dataset: Dataset[Any]) -> TypeGuard[TensorDataset]:
 
 
 def _finish(dataset: Dataset[Any], loaded: Any, indices: Sequence[int], device: Device) -> Batch:
+    dataset, indices = _unwrapped(dataset, indices)
+    if isinstance(dataset, Overlay):
+        return dataset.changed(*_finish(dataset.below, loaded, indices, device), indices)
     inputs, labels = _checked(loaded)
     if device is not None:
         inputs, labels = inputs.to(device, non_blocking=True), labels.to(device, non_blocking=True)
-    dataset, indices = _unwrapped(dataset, indices)
     if isinstance(dataset, TwoStage):
         inputs = dataset.prepare(inputs, torch.as_tensor(indices).cpu())
     return inputs, labels
+
+
+def _below(dataset: Dataset[Any]) -> Dataset[Any]:
+    """What is under all overlays."""
+    while isinstance(dataset, Overlay):
+        dataset = dataset.below
+    return dataset
 
 
 def _unwrapped(dataset: Dataset[Any], indices: Sequence[int]) -> tuple[Dataset[Any], Sequence[int]]:

@@ -35,14 +35,14 @@ APART: Final = 3.0
 
 @torch.no_grad()
 def steadiness(
-    model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], others: Tensor, batch_size: int
+    model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], others: Tensor, batch_size: int, workers: int = 0
 ) -> Tensor:
     r"""By how much the labels of samples win, or lose least, in all but a tenth of their mixtures; on the CPU.
 
     With f the margin of the label y of z, the 10 % quantile over the images x in ``others`` of :math:`f_y((z + x) / 2)`.
     """
     found = [torch.zeros(0, dtype=torch.float64)]
-    for inputs, labels in DatasetBatches(dataset, indices, batch_size, device=placement(model)[0]):
+    for inputs, labels in DatasetBatches(dataset, indices, batch_size, workers, device=placement(model)[0]):
         mixed = [lead(logits(model, (inputs + other) / 2).cpu().double(), labels.cpu()) for other in others]
         found.append(torch.stack(mixed).quantile(LOST, dim=0))
     return torch.cat(found)

@@ -79,6 +79,7 @@ def discover(
     batch_size: int = 512,
     device: str | torch.device | None = None,
     seed: int = 0,
+    workers: int = 0,
 ) -> Suspects:
     """Rank the training samples that have the label of known poison, by how sure we are that they are poison too.
 
@@ -104,8 +105,8 @@ def discover(
     if not len(suspects):
         return Suspects(ranked=[], cut=0)
     with forked_rng(seed):
-        before, _ = margins(victim, plain_set, suspects.tolist(), batch_size)
-        after, believed = margins(healed, plain_set, suspects.tolist(), batch_size)
+        before, _ = margins(victim, plain_set, suspects.tolist(), batch_size, workers)
+        after, believed = margins(healed, plain_set, suspects.tolist(), batch_size, workers)
     fell = before - after
     doubt = torch.ones_like(fell)
     for label in labels[suspects].unique():

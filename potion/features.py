@@ -17,7 +17,9 @@ __all__ = ["features"]
 
 
 @torch.no_grad()
-def features(model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], batch_size: int) -> tuple[Tensor, Tensor]:
+def features(
+    model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], batch_size: int, workers: int = 0
+) -> tuple[Tensor, Tensor]:
     """What enters the last ``nn.Linear`` that is called with one row a sample, and the scores; (N, F), (N, K), on the CPU.
 
     A model that has no such layer is seen by its scores alone.
@@ -33,7 +35,7 @@ def features(model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], ba
     hooks = [layer.register_forward_pre_hook(remember, with_kwargs=True) for layer in layers]
     seen, scores = [], []
     try:
-        for inputs, _ in DatasetBatches(dataset, indices, batch_size, device=placement(model)[0]):
+        for inputs, _ in DatasetBatches(dataset, indices, batch_size, workers, device=placement(model)[0]):
             entered.clear()
             scores.append(scores_of(model, inputs))
             one_each = bool(entered) and len(entered[0]) == len(inputs)

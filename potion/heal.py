@@ -121,12 +121,13 @@ def heal(
         with plain_arithmetic():
             result = immunised(
                 model, train_set, plain_set, known, antidote, search, batch_size=batch_size, device=device, seed=seed,
-                progress=progress,
+                progress=progress, workers=workers,
             )  # fmt: skip
         if result.status in (Status.HEALED, Status.NOT_FOUND):
             return result
         notes = [*result.notes, "XLF + PTN was tried in its place"]
         spent = {f"antidote, {phase}": seconds for phase, seconds in result.timings.items()}
+        del result  # and the copy of the model in it
         method, search = "xlf", replace(search, guard=ALLOWED if search.guard is None else search.guard)
     me = world()
     with plain_arithmetic(), Progress(progress and me.rank == 0) as bars, lent(model) as own:
@@ -156,7 +157,9 @@ def heal(
         repaired = model if is_sharded(model) else copied(model)
         patch.write(repaired)
     if notes and patch.count:
-        notes.append(_left_of_the_label(model, repaired, train_set, plain_set, known, batch_size, device, seed))
+        notes.append(
+            _left_of_the_label(model, repaired, train_set, plain_set, known, batch_size, device, seed, workers)
+        )
     return HealResult(
         status=found.outcome.status,
         model=repaired,
@@ -185,6 +188,7 @@ def _left_of_the_label(
     batch_size: int,
     device: str | torch.device | None,
     seed: int,
+    workers: int,
 ) -> str:
     """What no guard sees, in one sentence: how many other samples with the attacker's label keep it."""
     labels = labels_of(train_set)
@@ -194,7 +198,7 @@ def _left_of_the_label(
     shares = []
     for each in (model, repaired):
         with forked_rng(seed):
-            _, guesses = margins(working_copy(each, device), plain_set, others, batch_size)
+            _, guesses = margins(working_copy(each, device), plain_set, others, batch_size, workers)
         shares.append(float((guesses == labels[others]).float().mean()) if others else 0.0)
     return f"of the other samples with that label {shares[0]:.0%} got it before and {shares[1]:.0%} get it now"
 

@@ -41,6 +41,7 @@ def immunised(
     device: str | torch.device | None,
     seed: int,
     progress: bool,
+    workers: int = 0,
 ) -> HealResult:
     """The antidote's result: healed where the trigger has lost its power, and held-out trusted images their accuracy not."""
     if world().size > 1 or is_sharded(model):
@@ -55,11 +56,11 @@ def immunised(
         try:
             healed, treatment = treat(
                 victim, train_set, plain_set, labels, known, settings, clock=clock, batch_size=batch_size,
-                seed=seed, progress=progress,
+                seed=seed, progress=progress, workers=workers,
             )  # fmt: skip
         except NothingFound as reason:
             notes = [str(reason)]
-        _, guesses = margins(victim, plain_set, known, 2 * batch_size)
+        _, guesses = margins(victim, plain_set, known, 2 * batch_size, workers)
     if treatment is not None:
         status, notes = treatment.judged(search.rho, FORGOTTEN if search.guard is None else search.guard)
     with clock("patch"):

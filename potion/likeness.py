@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity
+from torch.nn.functional import normalize
 
 from potion.carriers import Carriers
 from potion.features import features
@@ -29,6 +29,8 @@ ORDINARY: Final = 2048
 """So many trusted samples say how ordinary ones differ."""
 RIDGE: Final = 0.3
 """So many times their mean is added to all variances: what ordinary samples hardly vary in must not decide alone."""
+TOGETHER: Final = 256
+"""To so many known samples are all others compared at once."""
 SHOWN: Final = 0.5
 """So much of a label, or of what another label has, goes on being learned in a lesson: what is least like poison."""
 
@@ -43,7 +45,7 @@ class Likened:
         self.ward, self.indices = ward, [*ward.quarantined, *ward.known]
         self.labels = ward.claims(self.indices)
         seen, scores = self.seen_by(ward.victim)
-        ordinary, _ = features(ward.victim, ward.plain_set, ward.trusted[:ORDINARY], ward.batch_size)
+        ordinary, _ = features(ward.victim, ward.plain_set, ward.trusted[:ORDINARY], ward.batch_size, ward.workers)
         self.obeying, self.before = scores.argmax(1) == self.labels, lead(scores, self.labels)
         self.known = torch.arange(len(self.indices)) >= len(ward.quarantined)
         of = self.known.clone()
@@ -79,7 +81,7 @@ class Likened:
 
     def seen_by(self, model: nn.Module) -> tuple[Tensor, Tensor]:
         """Features and scores."""
-        return features(model, self.ward.plain_set, self.indices, self.ward.batch_size)
+        return features(model, self.ward.plain_set, self.indices, self.ward.batch_size, self.ward.workers)
 
     def by_label(self, some: Tensor) -> list[Tensor]:
         """For each label that some samples have, who has it."""
@@ -121,7 +123,11 @@ def likeness(seen: Tensor, known: Tensor, ordinary: Tensor, usual: int) -> Tenso
     def alike(middle: Tensor) -> Tensor:
         away = seen - middle
         away = away - (away @ axes.T * narrowed) @ axes
-        return torch.stack([cosine_similarity(away, one[None]) for one in away[known]]).amax(0)
+        away = normalize(away, eps=1e-8)
+        most = away.new_full((len(away),), -1.0)
+        for some in away[known].split(TOGETHER):
+            most = torch.maximum(most, (away @ some.T).amax(1))
+        return most
 
     clean = alike(middle).argsort()[:usual]
     return alike(seen[clean].median(0).values)

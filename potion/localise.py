@@ -210,4 +210,4 @@ def _first(order: Tensor, size: int, shape: torch.Size) -> Tensor:
 
 def _sizes(count: int) -> list[int]:
     """1, 2, 3, 4, 6, 8, 11, 16, ... up to half of the entries: more of them is another image, not a trigger."""
-    return sorted({round(2 ** (step / 2)) for step in range(2 * int(math.log2(max(2, count // 2))) + 1)})
+    return sorted({round(2 ** (step / 2)) for step in range(int(2 * math.log2(max(2, count // 2))) + 1)})

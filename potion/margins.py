@@ -16,10 +16,12 @@ __all__ = ["lead", "margins", "runner_up", "scores_of"]
 
 
 @torch.no_grad()
-def margins(model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], batch_size: int) -> tuple[Tensor, Tensor]:
+def margins(
+    model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], batch_size: int, workers: int = 0
+) -> tuple[Tensor, Tensor]:
     """The logit of each sample's own label minus the largest other one, and the class that it is given; on the CPU."""
     found, guesses = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.long)]
-    for inputs, labels in DatasetBatches(dataset, indices, batch_size, device=placement(model)[0]):
+    for inputs, labels in DatasetBatches(dataset, indices, batch_size, workers, device=placement(model)[0]):
         outputs = scores_of(model, inputs)
         found.append(lead(outputs, labels.cpu()))
         guesses.append(outputs.argmax(1))

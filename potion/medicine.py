@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from potion.batches import Batch, fetch
+from potion.batches import Batch, Overlay
 from potion.patch import movable
 from potion.runtime import copied, native_bfloat16
 from potion.training import Recipe, train
@@ -25,15 +25,15 @@ SMALLEST: Final = 16
 """An epoch has so many steps at least, if batches of so many samples give them: of a small set larger ones teach nothing."""
 
 
-class Medicine(Dataset[Any]):
-    """``data`` with corrected labels, and a transplanted trigger on a ``share`` of the images that it does not claim.
+class Medicine(Overlay):
+    """The data ``below`` with corrected labels, and a transplanted trigger on a ``share`` of the images it does not claim.
 
     Every other transplant is moved, for triggers that are not always in one place.
     """
 
     def __init__(
         self,
-        data: Dataset[Any],
+        below: Dataset[Any],
         corrected: Mapping[int, int],
         triggers: Sequence[Trigger],
         device: torch.device,
@@ -41,20 +41,14 @@ class Medicine(Dataset[Any]):
         share: float,
         seed: int,
     ) -> None:
-        self.data, self.corrected, self.triggers = data, dict(corrected), list(triggers)
+        self.below, self.corrected, self.triggers = below, dict(corrected), list(triggers)
         self.device, self.share = device, share
         self._claimed = torch.tensor(sorted({trigger.target for trigger in triggers}), device=device)
         self._generator = torch.Generator().manual_seed(seed)
 
-    def __len__(self) -> int:
-        return len(self.data)  # type: ignore[arg-type]
-
-    def get_batch(self, indices: Tensor) -> Batch:
-        """A batch on the device."""
-        rows = indices.tolist()
-        inputs, labels = fetch(self.data, rows, self.device)
+    def changed(self, inputs: Tensor, labels: Tensor, indices: Sequence[int]) -> Batch:
         inputs = inputs.float()
-        changed = [(place, self.corrected[row]) for place, row in enumerate(rows) if row in self.corrected]
+        changed = [(place, self.corrected[row]) for place, row in enumerate(indices) if row in self.corrected]
         if changed:
             places, truth = torch.tensor(changed).T.to(labels.device, non_blocking=True)
             labels = labels.index_copy(0, places, truth)
@@ -90,6 +84,7 @@ def taught(
     lr: float,
     seed: int,
     progress: bool,
+    workers: int = 0,
 ) -> nn.Module:
     """A copy of ``model``, fine-tuned on some of the medicine for a short time, at a low rate that falls to nothing.
 
@@ -114,5 +109,14 @@ def taught(
         frozen_statistics=True,
         largest_norm=1.0,
     )
-    train(student, medicine, recipe, indices=indices, seed=seed, device=medicine.device, progress=progress)
+    train(
+        student,
+        medicine,
+        recipe,
+        indices=indices,
+        seed=seed,
+        device=medicine.device,
+        progress=progress,
+        workers=workers,
+    )
     return student.requires_grad_(False)

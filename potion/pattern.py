@@ -34,6 +34,7 @@ def pattern(
     images: Tensor,
     *,
     batch_size: int,
+    workers: int = 0,
 ) -> Trigger | None:
     r"""The mean of poisoned images less the mean of trusted ones of the same classes, where that makes the model obey.
 
@@ -51,8 +52,8 @@ def pattern(
     weights = (wanted / there.clamp(min=1))[others]
     if not weights.sum():
         return None
-    added = _mean(model, dataset, list(poison), torch.ones(len(poison)), batch_size)
-    added -= _mean(model, dataset, trusted, weights, batch_size)
+    added = _mean(model, dataset, list(poison), torch.ones(len(poison)), batch_size, workers)
+    added -= _mean(model, dataset, trusted, weights, batch_size, workers)
     found = Trigger(
         domain="sums",
         mask=torch.ones(added.shape[-2:], dtype=torch.bool, device=added.device),
@@ -66,10 +67,12 @@ def pattern(
     return found if found.gain >= WORKS else None
 
 
-def _mean(model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], weights: Tensor, batch_size: int) -> Tensor:
+def _mean(
+    model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], weights: Tensor, batch_size: int, workers: int
+) -> Tensor:
     """The weighted mean of images, in one pass."""
     shares = (weights / weights.sum()).float().split(batch_size)
-    batches = DatasetBatches(dataset, list(indices), batch_size, device=placement(model)[0])
+    batches = DatasetBatches(dataset, list(indices), batch_size, workers, device=placement(model)[0])
     parts = [
         torch.einsum("n,nchw->chw", some.to(inputs), inputs) for (inputs, _), some in zip(batches, shares, strict=True)
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from torch import Tensor
@@ -11,7 +11,7 @@ from potion.evidence import Evidence
 from potion.trigger import Trigger
 from potion.types import Status
 
-__all__ = ["Treatment"]
+__all__ = ["Effect", "Treatment"]
 
 MISNAMED: Final = 0.5
 """At most so many of the known samples may be clean ones, which rightly keep their label."""
@@ -19,15 +19,53 @@ CROWDED: Final = 1.25
 """A label that so many times as many samples keep as any trusted label has may still be that of hidden poison."""
 
 
+SLACK: Final = 1e-9
+"""Counts that are exactly at a limit are not above it, however they are rounded."""
+
+Pair = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What an attacker's label gets before and after, as fractions.
+
+    ``known`` are the known samples with that label, ``obeys`` held-out trusted images with what was found of its trigger on
+    them, ``kin`` samples that joined the known ones, where there are any. ``clear`` is whether what was found is clearly a
+    trigger.
+    """
+
+    known: Pair
+    obeys: Pair | None = None
+    kin: Pair | None = None
+    clear: bool = True
+
+    def power(self) -> tuple[float, float, str]:
+        """By what the label is judged: its trigger, its kin where there is no clear one, or the known samples."""
+        if self.kin is not None and not self.clear:
+            return *self.kin, "samples that are like the known ones"
+        if self.obeys is not None:
+            return *self.obeys, "images with the transplanted trigger"
+        return *self.known, "known samples"
+
+    def left(self, rho: float) -> str | None:
+        """What is left of the attack, if it is too much.
+
+        What was localised may be but a part of the trigger, so half of the known samples must have stopped obeying as well.
+        """
+        for before, after, what, share in ((*self.power(), rho), (*self.known, "known samples", MISNAMED)):
+            if after > share * before + SLACK:
+                return f"{after:.1%} of {what}"
+        return None
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Treatment:
     """What the antidote found and did.
 
     ``evidence`` is why there is thought to be a trigger at all. ``triggers`` are the localised ones, strongest first;
-    ``patterns`` what poison adds to images on average, where that works. The rest are fractions before and after, on
-    held-out trusted images: ``obeys`` with a transplanted trigger, ``trusted`` accuracy without. ``corrected`` are the
-    quarantined samples that were found to be poison, with the class that they belong to; ``known`` is the share of the
-    known ones that obey, ``kin`` that of others which were found to be like them and joined them, if any were needed.
+    ``patterns`` what poison adds to images on average, where that works. ``effects`` are what each attacker's label still
+    gets, ``trusted`` is the accuracy on held-out trusted images, before and after. ``corrected`` are the
+    quarantined samples that were found to be poison, with the class that they belong to.
     ``carriers`` is how many keep their label in mixtures with other images as only poison does, 0
     where that says nothing. ``keeping`` is how many samples with an attacker's label still get it from the healed model,
     ``most`` how many samples the most common trusted label has. ``examples`` are a few trusted images, to show a trigger on.
@@ -36,14 +74,12 @@ class Treatment:
     evidence: Evidence
     triggers: list[Trigger]
     patterns: list[Trigger]
-    known: tuple[float, float]
-    obeys: tuple[float, float]
-    trusted: tuple[float, float]
+    effects: dict[int, Effect]
+    trusted: Pair
     corrected: dict[int, int] = field(repr=False)
     carriers: int
     keeping: dict[int, int]
     most: int
-    kin: tuple[float, float] | None = None
     examples: Tensor = field(repr=False)
 
     @property
@@ -51,23 +87,35 @@ class Treatment:
         """Whether a trigger was found that is clearly one."""
         return bool(self.triggers) and self.triggers[0].strong
 
-    def judged(self, rho: float, allowed: float) -> tuple[Status, list[str]]:
-        """Whether it worked: at most ``rho`` of the trigger's power left, at most ``allowed`` points of accuracy lost.
+    @property
+    def known(self) -> Pair:
+        """The share of the known samples that obey, of the label of which most still do."""
+        return max((effect.known for effect in self.effects.values()), key=_most_left)
 
-        What was localised may be but a part of the trigger, so at least half of the known samples must have stopped obeying
-        as well.
+    @property
+    def obeys(self) -> Pair:
+        """How often the trigger works, that of the label of which most is left."""
+        return max((effect.obeys or (0.0, 0.0) for effect in self.effects.values()), key=_most_left)
+
+    @property
+    def kin(self) -> Pair | None:
+        """The share of those that joined the known samples that obey, of the label of which most still do."""
+        return max((effect.kin for effect in self.effects.values() if effect.kin), key=_most_left, default=None)
+
+    def judged(self, rho: float, allowed: float) -> tuple[Status, list[str]]:
+        """Whether it worked, for each attacker's label: at most ``rho`` of the trigger's power left; and at most ``allowed``
+        points of accuracy lost.
         """
-        notes = [] if self.localised or self.patterns else ["no small trigger could be localised in the known samples"]
-        found = [*self.triggers, *self.patterns]
-        before, after, what = *self.obeys, "images with the transplanted trigger"
-        if self.kin is not None and notes:
-            before, after, what = *self.kin, "samples that are like the known ones"
-        elif not found:
-            before, after, what = *self.known, "known samples"
-        if after > rho * before:
-            return Status.EXHAUSTED, [*notes, f"{after:.1%} of {what} still get the attacker's label"]
-        if self.known[1] > MISNAMED * self.known[0]:
-            return Status.EXHAUSTED, [*notes, f"{self.known[1]:.1%} of known samples still get the attacker's label"]
+        several = len(self.effects) > 1
+        notes = []
+        for label, effect in self.effects.items():
+            if not effect.clear:
+                where = f" with label {label}" if several else ""
+                notes.append(f"no small trigger could be localised in the known samples{where}")
+        for label, effect in self.effects.items():
+            if (left := effect.left(rho)) is not None:
+                way_out = " (if the known samples with it were named by mistake, leave them out)" if several else ""
+                return Status.EXHAUSTED, [*notes, f"{left} still get the attacker's label {label}{way_out}"]
         if 100 * (self.trusted[0] - self.trusted[1]) > allowed:
             return Status.GUARDED, [*notes, f"accuracy on trusted samples fell to {self.trusted[1]:.1%}"]
         return Status.HEALED, [*notes, *self._crowded()]
@@ -106,8 +154,9 @@ class Treatment:
             "patterns": [pattern.to_dict() for pattern in self.patterns],
             "known": list(self.known),
             "obeys": list(self.obeys),
-            "trusted": list(self.trusted),
             "kin": None if self.kin is None else list(self.kin),
+            "effects": {str(label): asdict(effect) for label, effect in self.effects.items()},
+            "trusted": list(self.trusted),
             "carriers": self.carriers,
             "keeping": {str(label): count for label, count in self.keeping.items()},
             "most": self.most,
@@ -129,3 +178,8 @@ class Treatment:
             works = f"the poisoned model obeys in {pattern.success:.0%} of cases"
             shown += [("Added", works, picture) for picture in others]
         return shown
+
+
+def _most_left(pair: Pair) -> Pair:
+    before, after = pair
+    return after, before

@@ -99,7 +99,7 @@ def carriers_in(ward: Ward, poison: Tensor) -> Carriers:
         return Carriers.nobody(torch.zeros(count, dtype=torch.float64))
     suspects, trusted = [*ward.quarantined, *ward.known], ward.held_out[MIXED : MIXED + ORDINARY]
     steady, ordinary = (
-        steadiness(ward.victim, ward.plain_set, some, ward.examples(MIXED), ward.batch_size)
+        steadiness(ward.victim, ward.plain_set, some, ward.examples(MIXED), ward.batch_size, ward.workers)
         for some in (suspects, trusted)
     )
     sure = torch.cat([poison, torch.ones(len(ward.known), dtype=torch.bool)])

@@ -19,7 +19,7 @@ from potion.localise import Surroundings, cut_anew, localise
 from potion.margins import margins, runner_up
 from potion.medicine import Medicine, taught
 from potion.pattern import pattern
-from potion.runtime import generator_for, seed_for
+from potion.runtime import forked_rng, generator_for, seed_for
 from potion.trigger import SOUGHT, Trigger
 from potion.validation import check_labels, check_logits
 
@@ -66,10 +66,11 @@ class Ward:
         seed: int,
         progress: bool,
         adopted: Sequence[int] = (),
+        workers: int = 0,
     ) -> None:
         self.victim, self.train_set, self.plain_set, self.labels = victim, train_set, plain_set, labels
         self.settings, self.device, self.batch_size = settings, device, batch_size
-        self.seed, self.progress = seed, progress
+        self.seed, self.progress, self.workers = seed, progress, workers
         claimed = torch.isin(labels, attackers_labels(labels[list(known)]))
         order = torch.randperm(len(labels), generator=generator_for("antidote", seed))
         aside = {*known, *adopted}
@@ -110,6 +111,14 @@ class Ward:
             raise ValueError(f"train_set yields {told(self._pool.dtype)}: give the antidote images as floats")
         if not self._pool.isfinite().all():
             raise ValueError("train_set holds images with NaN or inf")
+        with forked_rng(self.seed):
+            shown = self._fetched(self.train_set, self.trusted[:1])[0]
+        if shown.shape[1:] != self._pool.shape[1:]:
+            sizes = [tuple(each.shape[1:]) for each in (shown, self._pool)]
+            raise ValueError(
+                f"train_set yields images {sizes[0]}, unaugmented {sizes[1]}: what the antidote finds in one is put onto "
+                "the other, so give both one size"
+            )
         others = [told(dtype) for dtype, count in placement(self.victim)[1].items() if count and dtype != torch.float32]
         if others:
             raise ValueError(
@@ -136,7 +145,7 @@ class Ward:
 
         Those that keep their label are left out: they may be named by mistake. Adopted ones get the best other class then.
         """
-        _, scores = features(model, self.plain_set, self.known, 2 * self.batch_size)
+        _, scores = features(model, self.plain_set, self.known, 2 * self.batch_size, self.workers)
         own, guesses = self.claims(self.known), scores.argmax(1)
         adopted = torch.isin(torch.tensor(self.known), torch.tensor(self.adopted, dtype=torch.long))
         classes = torch.where(adopted, runner_up(scores, own), guesses)
@@ -184,7 +193,7 @@ class Ward:
             found.append(
                 pattern(
                     self.victim, self.plain_set, mine, label, self.held_out[:AVERAGED], self.labels, self._pool[:256],
-                    batch_size=self.batch_size,
+                    batch_size=self.batch_size, workers=self.workers,
                 )
             )  # fmt: skip
         return [each for each in found if each is not None]
@@ -240,20 +249,28 @@ class Ward:
             lr=self.settings.lr,
             seed=seed,
             progress=self.progress,
+            workers=self.workers,
         )
 
     def margins(self, model: nn.Module, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
         """By how much samples' own labels win, and the classes that they are given."""
-        return margins(model, self.plain_set, indices, 2 * self.batch_size)
+        return margins(model, self.plain_set, indices, 2 * self.batch_size, self.workers)
 
     def examples(self, count: int) -> Tensor:
         """A few trusted images."""
-        return self._pool[:count]
+        return self._pool[:count].clone()  # a view would keep the whole pool in memory
 
-    def obedience(self, model: nn.Module, indices: Sequence[int]) -> float:
-        """How many samples get the label in the data."""
+    def accuracy(self, model: nn.Module, indices: Sequence[int]) -> float:
+        """The share of samples that get the label in the data."""
         _, guesses = self.margins(model, indices)
-        return float((guesses == self.claims(indices)).float().mean())
+        return float((guesses == self.claims(indices)).double().mean())
+
+    def obedience(self, model: nn.Module, indices: Sequence[int]) -> dict[int, float]:
+        """The same for each label that they have in the data."""
+        _, guesses = self.margins(model, indices)
+        own = self.claims(indices)
+        kept = (guesses == own).double()
+        return {label: float(kept[own == label].mean()) for label in own.unique().tolist()}
 
     def keeping(self, model: nn.Module) -> dict[int, int]:
         """For each attacker's label, how many of all samples that have it in the data get it."""
@@ -263,14 +280,14 @@ class Ward:
         return {label: int(((own == label) & (guesses == label)).sum()) for label in own.unique().tolist()}
 
     @torch.no_grad()
-    def obeys(self, model: nn.Module, triggers: Sequence[Trigger]) -> float:
-        """How often held-out trusted images with a transplanted trigger get its target, for the target that gets most."""
+    def obeys(self, model: nn.Module, triggers: Sequence[Trigger]) -> dict[int, float]:
+        """For each target of some triggers, the share of held-out trusted images that get it with one of them on."""
         hits: dict[int, list[Tensor]] = {}
         for trigger in triggers:
             for some in self._judging.split(self.batch_size):
                 said = logits(model, trigger.onto(some)).argmax(1)
                 hits.setdefault(trigger.target, []).append(said == trigger.target)
-        return max((float(torch.cat(mine).float().mean()) for mine in hits.values()), default=0.0)
+        return {target: float(torch.cat(mine).double().mean()) for target, mine in hits.items()}
 
 
 def paired(indices: Sequence[int], classes: Tensor, rows: Tensor) -> dict[int, int]:

@@ -16,16 +16,14 @@ def checked(what: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: list(TRIGGERS).index(each["attack"]))
 
 
-def ablation(where: str = "") -> str:
-    found = checked(f"ablation{where}")
+def ablation(*where: str) -> str:
+    found = [each for place in where or [""] for each in checked(f"ablation{place}")]
     if not found:
         return ""
     lines = ["| % healed, damage | " + " | ".join(TRIGGERS[each["attack"]] for each in found) + " |"]
     lines.append("|---|" + "---:|" * len(found))
-    for name in found[0]["found"]:
-        rows = [each["found"][name] for each in found]
-        shown = [f"{row['healed']:.1f}, {row['damage']:+.2f}" + stopped(row) for row in rows]
-        lines.append(f"| {name} | " + " | ".join(shown) + " |")
+    for name in dict.fromkeys(name for each in found for name in each["found"]):
+        lines.append(f"| {name} | " + " | ".join(graded(each["found"].get(name)) for each in found) + " |")
     return "\n".join([*lines, "", older(found)]) + "\n"
 
 

@@ -5,14 +5,15 @@
     python scripts/antidote_checks.py relapse antidote-cifar10 [RESULTS] [ATTACK ...]
 
     python scripts/antidote_checks.py robustness embedded       # relapse, ablation; a CPU will do: minutes
+    python scripts/antidote_checks.py ablation antidote-small [RESULTS] [ATTACK ...]        # likewise: an hour an attack
 
-Victims with 500 poisoned samples, seed 2; RESULTS keeps the trained models of the suite, as ``potion bench run`` does. Or
-the victim that comes with the package, with 200, where the seed is that of the wrong names.
+Victims of the suite's middle size, seed 2; RESULTS keeps the trained models of the suite, as ``potion bench run`` does. Or
+the victim that comes with the package, where the seed is that of the wrong names.
 *robustness* (10 % of the poison known): a list with wrong names in it, a clean model, the recall of the attacker's class,
 what triggered images are taken for, and five more epochs on the contaminated data. *ablation* (one sample known): the
 antidote without one of its parts at a time. *relapse* (10 % known): five more epochs on what is left of the data once the
-known and the discovered poison is taken out. Writes results/antidote-WHAT/ATTACK.json, results/antidote-WHAT-embedded/ for
-the embedded one.
+known and the discovered poison is taken out. Writes results/antidote-WHAT/ATTACK.json for antidote-cifar10, for others
+results/antidote-WHAT-embedded/ATTACK.json, and so on.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import torch
 from torch import nn
 
 import potion
+from potion import antidote
 from potion.bench.plan import plan
 from potion.bench.scene import Scene
 from potion.bench.suite import load_suite
@@ -42,11 +44,12 @@ from potion.metrics import Scores, damage, evaluate, healed, predict
 from potion.provenance import machine
 from potion.runtime import best_device, copied, generator_for
 from potion.training import train
+from potion.trigger import Trigger
 from potion.verdict import Verdict
 from potion.ward import Ward
 
 ROOT = Path(__file__).parent.parent
-SEED, POISONED, EPOCHS = 2, 500, 5
+SEED, EPOCHS = 2, 5
 
 
 class EmbeddedScene:
@@ -164,6 +167,10 @@ ABLATIONS: dict[str, tuple[dict[str, Any], list[Any]]] = {
         {}, [without(Verdict, "_corrections", lambda *_: {}), without(Ward, "truth", lambda *_: {})],
     ),
     "no carriers": ({"carriers": False}, []),
+    "nothing shown as clean": ({}, [without(antidote, "surely_clean", lambda *_: [])]),
+    "masks cut once": ({}, [without(Ward, "looked_again", lambda _, triggers, __: list(triggers))]),
+    "no wider patches": ({}, [without(Trigger, "wider", lambda trigger: trigger)]),
+    "no moved patches": ({}, [without(Trigger, "moved", lambda trigger, _: trigger)]),
     "one quarantine": ({"quarantines": 1}, []),
     "one round": ({"rounds": 1}, []),
     "nobody quarantined": (
@@ -198,10 +205,11 @@ def scenes(suite: str, results: str, attacks: list[str]) -> Iterator[tuple[str, 
     if suite == "embedded":
         yield "badnet", EmbeddedScene()
         return
-    workshop, seen = Workshop(Path(results) / ".work/models"), set()
-    for run in plan(load_suite(suite), [SEED]):
+    workshop, seen, runs = Workshop(Path(results) / ".work/models"), set(), plan(load_suite(suite), [SEED])
+    sizes = sorted({run.poisoned for run in runs})
+    for run in runs:
         label = run.attack.label
-        if run.poisoned == POISONED and label not in seen and (not attacks or label in attacks):
+        if run.poisoned == sizes[len(sizes) // 2] and label not in seen and (not attacks or label in attacks):
             seen.add(label)
             yield label, workshop.scene(run)
 
@@ -209,7 +217,7 @@ def scenes(suite: str, results: str, attacks: list[str]) -> Iterator[tuple[str, 
 def main() -> None:
     what, suite, results, *attacks = [*sys.argv[1:], *["results"] * (len(sys.argv) < 4)]
     check = {"robustness": robustness, "ablation": ablation, "relapse": relapse}[what]
-    out = ROOT / f"results/antidote-{what}{'-embedded' * (suite == 'embedded')}"
+    out = ROOT / f"results/antidote-{what}-{suite.removeprefix('antidote-')}".removesuffix("-cifar10")
     out.mkdir(parents=True, exist_ok=True)
     for label, scene in scenes(suite, results, attacks):
         print(label)

@@ -74,7 +74,7 @@ def looked_at(victim: dict[str, int]) -> list[dict[str, Any]]:
         triggers = ward.localised(ward.known, ward.settings.sources)
         taught = first_lesson(ward, triggers)
         evidence = weighed(ward, triggers, taught)
-        found.append({**victim, "label": label, "known": len(known), "trusted": ward.obedience(model, ward.held_out)})
+        found.append({**victim, "label": label, "known": len(known), "trusted": ward.accuracy(model, ward.held_out)})
         found[-1] |= {"convincing": evidence.convincing, **evidence.to_dict()}
         print(found[-1], flush=True)
     return found

@@ -19,7 +19,7 @@ from potion.evidence import Evidence
 from potion.localise import Search
 from potion.metrics import damage, evaluate, healed
 from potion.runtime import Clock
-from potion.treatment import Treatment
+from potion.treatment import Effect, Treatment
 from potion.ward import NothingFound, attackers_labels
 
 CPU = torch.device("cpu")
@@ -75,10 +75,12 @@ def test_a_patch_leads_to_another_model_and_back():
 EVIDENCE = Evidence(strength=0.5, company=9, enough=5, together=1.0, apart=0.0)
 
 
-def treatment(**more):
-    given = {"triggers": [trigger()], "known": (1.0, 0.1), "obeys": (0.9, 0.1), "trusted": (0.95, 0.94)}
-    given |= {"keeping": {1: 100}, "most": 100}
-    return Treatment(evidence=EVIDENCE, patterns=[], corrected={}, carriers=0, examples=images(3), **(given | more))
+def treatment(trusted=(0.95, 0.94), effects=None, keeping=None, most=100, **effect):
+    given = {"known": (1.0, 0.1), "obeys": (0.9, 0.1)} | effect
+    return Treatment(
+        evidence=EVIDENCE, triggers=[trigger()], patterns=[], corrected={}, carriers=0, examples=images(3), trusted=trusted,
+        effects=effects or {1: Effect(**given)}, keeping=keeping or {1: 100}, most=most,
+    )  # fmt: skip
 
 
 def test_a_treatment_is_judged_by_the_trigger_the_known_and_the_trusted():
@@ -91,8 +93,49 @@ def test_a_treatment_is_judged_by_the_trigger_the_known_and_the_trusted():
     assert judged((0.9, 0.1), (0.95, 0.94), known=0.4) is potion.Status.HEALED, "some may be clean ones"
     for known in (0.6, 1.0):
         assert judged((0.9, 0.1), (0.95, 0.94), known) is potion.Status.EXHAUSTED, "a part of the trigger was found"
-    blind = treatment(triggers=[], known=(1.0, 0.5), obeys=(0.0, 0.0))
+    blind = treatment(obeys=None, known=(1.0, 0.4), clear=False)
     assert blind.judged(0.2, 2.0)[0] is potion.Status.EXHAUSTED, "without a trigger the known samples judge"
+
+
+def test_without_a_clear_trigger_those_that_joined_the_known_judge():
+    found = {"obeys": (0.9, 0.0), "kin": (1.0, 0.5)}
+    assert treatment(**found).judged(0.2, 2.0) == (potion.Status.HEALED, [])
+    status, (note, why) = treatment(**found, clear=False).judged(0.2, 2.0)
+    assert (status, note) == (potion.Status.EXHAUSTED, "no small trigger could be localised in the known samples")
+    assert why == "50.0% of samples that are like the known ones still get the attacker's label 1"
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"obeys": (0.3, 0.15)}, "15.0% of images with the transplanted trigger still get the attacker's label 7"),
+        ({"known": (1.0, 1.0)}, "100.0% of known samples still get the attacker's label 7"),
+        (
+            {"obeys": None, "known": (1.0, 0.3), "clear": False},
+            "30.0% of known samples still get the attacker's label 7",
+        ),
+    ],
+)
+def test_each_label_is_judged_for_itself(other, words):
+    """However much power another one's trigger had before, and however many of its known samples stopped."""
+    healed = Effect(known=(1.0, 0.0), obeys=(1.0, 0.0))
+    both = treatment(effects={1: healed, 7: Effect(**({"known": (1.0, 0.0), "obeys": (0.9, 0.0)} | other))})
+    status, notes = both.judged(0.2, 2.0)
+    assert status is potion.Status.EXHAUSTED
+    assert words in notes[-1]
+    assert "named by mistake" in notes[-1]
+    assert both.to_dict()["obeys"] == list(other.get("obeys") or (1.0, 0.0))
+    assert treatment(effects={1: healed, 7: healed}).judged(0.2, 2.0) == (potion.Status.HEALED, [])
+
+
+@pytest.mark.parametrize("count", [5, 15, 35])
+def test_exactly_as_much_left_as_allowed_is_not_too_much(count):
+    before, after = (
+        float(torch.ones(count).double().mean()),
+        float((torch.arange(count) < count // 5).double().mean()),
+    )
+    assert treatment(obeys=(before, after)).judged(0.2, 2.0)[0] is potion.Status.HEALED
+    assert treatment(obeys=(before, after + 1 / count)).judged(0.2, 2.0)[0] is potion.Status.EXHAUSTED
 
 
 def test_a_label_that_too_many_keep_is_told():
@@ -226,39 +269,59 @@ def test_a_clean_model_is_left_alone(embedded, short):
     assert result.patch.count == 0
 
 
-@pytest.mark.parametrize(("first", "second"), [(4, 4), (20, 5)])
-def test_two_attackers_labels_are_treated_together(first, second):
+def cornered(some):
+    some[:, -3:, -3:] = (0, 255, 255)
+    return some
+
+
+def cornered_left(some):
+    some[:, -3:, :3] = (255, 255, 0)
+    return some
+
+
+def darkened(some):
+    return (0.45 * some).astype(some.dtype)
+
+
+def treated_for_two(first, second, marks):
+    """Two attackers, each with 40 of 480 samples, and how often their triggers work before and after."""
     pictures, labels = pixels(480, seed=0)
-    marks = {0: (slice(-3, None), (0, 255, 255)), 1: (slice(0, 3), (255, 255, 0))}  # label -> columns, colour
-
-    def marked(some, target):
-        some = some.copy()
-        columns, colour = marks[target]
-        some[:, -3:, columns] = colour
-        return some
-
     free = [row for row in range(480) if labels[row] >= 2]
     poison = {0: free[:40], 1: free[40:80]}
     for target, rows in poison.items():
-        pictures[rows], labels[rows] = marked(pictures[rows], target), target
+        pictures[rows], labels[rows] = marks[target](pictures[rows]), target
     inputs, targets = as_inputs(pictures), torch.from_numpy(labels)
     model = trained(inputs, targets, 60)
     known = [*poison[0][:first], *poison[1][:second]]
     result = potion.heal(
         model, TensorDataset(inputs, targets), known, "antidote", batch_size=32, progress=False, device="cpu"
     )
+    test, truth = pixels(160, seed=1)
+    fired = {target: as_inputs(marks[target](test[truth >= 2])) for target in poison}
+    with torch.no_grad():
+        works = [
+            tuple(float((each(fired[target]).argmax(1) == target).float().mean()) for each in (model, result.model))
+            for target in poison
+        ]
+    return result, works, [set(rows) - set(known) for rows in poison.values()]
+
+
+@pytest.mark.parametrize(("first", "second"), [(4, 4), (20, 5)])
+def test_two_attackers_labels_are_treated_together(first, second):
+    result, works, hidden = treated_for_two(first, second, (cornered, cornered_left))
     assert result.status is potion.Status.HEALED, result.summary()
     assert {each.target for each in result.treatment.triggers} == {0, 1}
-    test, truth = pixels(160, seed=1)
-    test, truth = test[truth >= 2], truth[truth >= 2]
-    for target in marks:
-        fired = as_inputs(marked(test, target))
-        with torch.no_grad():
-            before, after = ((each(fired).argmax(1) == target).float().mean() for each in (model, result.model))
+    for (before, after), rows in zip(works, hidden, strict=True):
         assert before > 0.9
         assert after < 0.5
-        hidden = set(poison[target]) - set(known)
-        assert len(hidden & result.treatment.corrected.keys()) > len(hidden) / 2
+        assert len(rows & result.treatment.corrected.keys()) > len(rows) / 2
+
+
+def test_where_one_of_two_attackers_stays_the_antidote_does_not_say_healed():
+    result, works, _ = treated_for_two(4, 4, (cornered, darkened))
+    assert works[1][0] > 0.9
+    assert result.method == "xlf"
+    assert "still get the attacker's label 1 (if the known samples with it were named by mistake" in result.summary()
 
 
 def test_a_label_that_is_half_poison_hides_the_trigger_at_first_only():

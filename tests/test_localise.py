@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from patches import Corner, images, surroundings
 from torch import nn
 
-from potion.localise import Search, Surroundings, cut_anew, localise
+from potion.localise import Search, Surroundings, _sizes, cut_anew, localise
 
 
 def test_a_patch_is_localised_in_pixels_and_a_wave_in_waves():
@@ -64,3 +65,10 @@ def test_a_sample_that_does_less_than_ordinary_ones_is_localised_as_a_loss():
     (found,) = localise(model, dark[:1], [1], around, Search(steps=2, images=4), domains=["pixels"])
     assert found.gain == -1
     assert not found.strong
+
+
+@pytest.mark.parametrize("count", [28 * 28, 32 * 32, 32 * 17, 112 * 112, 224 * 224, 224 * 113])
+def test_up_to_half_of_an_image_is_tried_whatever_its_size(count):
+    tried = _sizes(count)
+    assert tried[:6] == [1, 2, 3, 4, 6, 8]
+    assert tried[-1] <= count / 2 < round(math.sqrt(2) * tried[-1]) + 1

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from itertools import pairwise
+
+import pytest
 import torch
 from patches import images, several, trigger
+from torch import nn
 from torch.utils.data import TensorDataset
 from victim import factory
 
+from potion.batches import TwoStage, fetch
+from potion.fingerprint import fingerprint
 from potion.medicine import Medicine, taught
 from potion.patch import Patch
 
@@ -16,7 +24,7 @@ CPU = torch.device("cpu")
 def test_medicine_corrects_labels_and_leaves_the_targets_images_alone():
     data = TensorDataset(images(40), torch.arange(40) % 4)
     medicine = Medicine(data, {5: 3, 9: 0}, [trigger()], CPU, share=0.5, seed=0)
-    inputs, labels = medicine.get_batch(torch.arange(40))
+    inputs, labels = fetch(medicine, range(40))
     expected = torch.arange(40) % 4
     expected[5], expected[9] = 3, 0
     assert torch.equal(labels, expected)
@@ -28,7 +36,7 @@ def test_medicine_corrects_labels_and_leaves_the_targets_images_alone():
 
 def test_medicine_gives_each_eighth_a_trigger_and_moves_every_other_one():
     data = TensorDataset(images(60), torch.arange(60) % 4)
-    shown, _ = Medicine(data, {}, several(), CPU, share=0.8, seed=3).get_batch(torch.arange(60))
+    shown, _ = fetch(Medicine(data, {}, several(), CPU, share=0.8, seed=3), range(60))
     generator, expected = torch.Generator().manual_seed(3), images(60)
     for group, rows in enumerate(torch.randperm(60, generator=generator)[:48].chunk(8)):
         one = several()[int(torch.randint(4, (), generator=generator))]
@@ -41,8 +49,49 @@ def test_medicine_gives_each_eighth_a_trigger_and_moves_every_other_one():
 def test_a_batch_too_small_for_a_transplant_gets_none():
     data = TensorDataset(images(2), torch.zeros(2, dtype=torch.long))
     waves = trigger(domain="waves", mask=torch.ones(6, 5, dtype=torch.bool))
-    inputs, _ = Medicine(data, {}, [waves], CPU, share=0.2, seed=0).get_batch(torch.arange(2))
+    inputs, _ = fetch(Medicine(data, {}, [waves], CPU, share=0.2, seed=0), range(2))
     assert torch.equal(inputs, data.tensors[0])
+
+
+class OnDisk(TwoStage):
+    """Images in groups, as a file has them; where they are read is written down."""
+
+    def __init__(self, count, log):
+        self.pixels = (255 * images(count)).byte()
+        self.labels, self.log = torch.arange(count) % 4, log
+
+    def __len__(self):
+        return len(self.labels)
+
+    def raw(self, indices):
+        with self.log.open("a") as log:
+            log.writelines(f"{os.getpid()} {index // 10}\n" for index in indices.tolist())
+        return self.pixels[indices], self.labels[indices]
+
+    def prepare(self, pixels, indices):
+        return pixels.float() / 255
+
+    def cheap_order(self, generator):
+        groups = torch.randperm(len(self) // 10, generator=generator).tolist()
+        return [10 * group + row for group in groups for row in range(10)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_images_on_disk_are_read_by_workers_and_group_by_group(tmp_path, workers):
+    def learned(workers, log):
+        torch.manual_seed(0)
+        model, data = nn.Sequential(nn.Flatten(), nn.Linear(96, 4)), OnDisk(80, tmp_path / log)
+        medicine = Medicine(data, {5: 3}, several(), CPU, share=0.5, seed=0)
+        return taught(
+            model, medicine, range(80), epochs=2, batch_size=16, lr=0.1, seed=0, progress=False, workers=workers
+        )
+
+    assert fingerprint(learned(workers, "a")) == fingerprint(learned(0, "b"))
+    processes, groups = zip(*(line.split() for line in (tmp_path / "a").read_text().splitlines()), strict=True)
+    assert (str(os.getpid()) in processes) == (workers == 0)
+    per_group = Counter(groups)
+    assert set(per_group.values()) == {20}, "each sample once an epoch"
+    assert sum(one != two for one, two in pairwise(groups)) < 40, "in random order it would be some 140 times"
 
 
 def test_a_pruned_network_is_taught_without_the_weights_that_it_lacks():

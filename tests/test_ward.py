@@ -16,13 +16,22 @@ from potion.ward import Ward
 LABELS = torch.arange(200) % 8
 
 
-def ward_of(known, model=None):
+def ward_of(known, model=None, plain=None):
     """A network that knows nothing, and images of eight labels; half of what is trusted is held out."""
     torch.manual_seed(0)
     data, model = TensorDataset(torch.rand(200, 3, 10, 10), LABELS), model or factory(8)
     settings = Antidote(held_out=0.5, search=Search(steps=2))
     return Ward(
-        model.eval().requires_grad_(False), data, data, LABELS, known, settings, torch.device("cpu"), 16, 0, False
+        model.eval().requires_grad_(False),
+        data,
+        plain or data,
+        LABELS,
+        known,
+        settings,
+        torch.device("cpu"),
+        16,
+        0,
+        False,
     )
 
 
@@ -45,15 +54,32 @@ def test_the_known_that_were_named_by_mistake_have_no_say():
     assert 3 not in {*ward.trusted, *ward.held_out, *ward.known, *ward.quarantined}
 
 
-def test_a_trigger_must_lose_its_power_over_each_label():
-    """The mean over both would say that half of the power is gone, and with many triggers for one of them, all."""
+def test_what_obeys_is_counted_for_each_label():
     ward = ward_of([0, 1, 8])
     fires, sleeps = (trigger(target=target) for target in (1, 0))
     ward._judging = images(6)
-    both = ward.obeys(Corner(), [sleeps] * 9 + [fires])
-    assert both == pytest.approx(ward.obeys(Corner(), [fires]))
-    assert both > 0
-    assert ward.obeys(Corner(), []) == 0
+    assert ward.obeys(Corner(), [sleeps] * 9 + [fires]) == {0: 0.0, 1: 1.0}
+    assert ward.obeys(Corner(), [fires, trigger(source=torch.zeros(2, 6, 8))]) == {1: 0.5}
+    assert ward.obeys(Corner(), []) == {}
+
+
+def test_obedience_is_counted_for_each_label():
+    ward = ward_of([0, 1, 8])
+    _, guesses = ward.margins(ward.victim, range(40))
+    expected = {label: float((guesses[LABELS[:40] == label] == label).float().mean()) for label in range(8)}
+    assert ward.obedience(ward.victim, range(40)) == pytest.approx(expected)
+    assert ward.accuracy(ward.victim, range(40)) == pytest.approx(sum(expected.values()) / 8)
+    assert ward.obedience(ward.victim, []) == {}
+
+
+def test_images_of_another_size_without_augmentation_are_refused():
+    small = TensorDataset(torch.rand(200, 3, 8, 8), LABELS)
+    with pytest.raises(ValueError, match=r"train_set yields images \(3, 10, 10\), unaugmented \(3, 8, 8\)"):
+        ward_of([0], plain=small)
+
+
+def test_a_few_examples_do_not_keep_all_images_in_memory():
+    assert ward_of([0]).examples(3).untyped_storage().nbytes() == 3 * 3 * 10 * 10 * 4
 
 
 def test_ordinary_images_are_filled_up_where_a_label_has_few():

@@ -36,7 +36,8 @@ def antidote(problem: Problem) -> Repair:
         notes |= {key: value for key, value in result.treatment.to_dict().items() if key != "corrected"}
     if result.status is Status.HEALED:
         suspects = discover(
-            problem.model, result, problem.train_set, unaugmented=plain_set, device=problem.device, seed=problem.seed
-        )
+            problem.model, result, problem.train_set, unaugmented=plain_set, device=problem.device, seed=problem.seed,
+            workers=problem.workers,
+        )  # fmt: skip
         notes["discovered"] = suspects.poison
     return Repair(model=result.model.to(problem.device), result=result, notes=notes)

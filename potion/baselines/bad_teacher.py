@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from torch.utils.data import Dataset
 
 from potion.baselines.distillation import answers, divergence, frozen
 from potion.baselines.problem import Problem, Repair
-from potion.batches import TwoStage, fetch
+from potion.batches import Batch, Overlay
 from potion.runtime import forked_rng, generator_for
 
 __all__ = ["bad_teacher"]
@@ -54,27 +55,13 @@ def bad_teacher(problem: Problem) -> Repair:
     return Repair(model=problem.trained(student, recipe, samples, objective=follow, drop_rest=False, dataset=flagged))
 
 
-class _Flagged(TwoStage):
+class _Flagged(Overlay):
     """The training set with another question in the place of the label: is this sample known to be poison?"""
 
-    def __init__(self, dataset: Dataset[Any], known: list[int]) -> None:
-        self.dataset = dataset
-        self.flags = torch.zeros(len(dataset), dtype=torch.long)  # type: ignore[arg-type]
+    def __init__(self, below: Dataset[Any], known: list[int]) -> None:
+        self.below = below
+        self.flags = torch.zeros(len(below), dtype=torch.long)  # type: ignore[arg-type]
         self.flags[known] = 1
 
-    def __len__(self) -> int:
-        return len(self.flags)
-
-    def raw(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """The samples with their flags."""
-        if isinstance(self.dataset, TwoStage):
-            inputs, _ = self.dataset.raw(indices)
-        else:
-            inputs, _ = fetch(self.dataset, indices.tolist())
-        return inputs, self.flags[indices.cpu()].to(inputs.device)
-
-    def prepare(self, images: Tensor, indices: Tensor) -> Tensor:
-        return self.dataset.prepare(images, indices) if isinstance(self.dataset, TwoStage) else images
-
-    def cheap_order(self, generator: torch.Generator) -> list[int] | None:
-        return self.dataset.cheap_order(generator) if isinstance(self.dataset, TwoStage) else None
+    def changed(self, inputs: Tensor, labels: Tensor, indices: Sequence[int]) -> Batch:
+        return inputs, self.flags[list(indices)].to(labels.device)

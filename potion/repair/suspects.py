@@ -36,6 +36,7 @@ def discovered(case: Case, result: HealResult) -> Suspects:
         batch_size=case.settings.batch_size,
         device=case.device,
         seed=case.settings.seed,
+        workers=case.settings.workers,
     )
 
 
