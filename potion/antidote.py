@@ -32,7 +32,7 @@ from potion.evidence import weighed
 from potion.kin import family
 from potion.likeness import surely_clean
 from potion.runtime import Clock
-from potion.treatment import Effect, Treatment
+from potion.treatment import MISFIT, Effect, Treatment
 from potion.trigger import SOUGHT, Trigger
 from potion.verdict import Verdict, carriers_in
 from potion.ward import NothingFound, Ward
@@ -64,6 +64,9 @@ def treat(
     )  # fmt: skip
     with clock("sorting"):
         ward = sorted_out(known)
+        before = ward.accuracy(victim, ward.held_out)
+        if before < ward.commonest:
+            raise NothingFound(f"the model gives only {before:.1%} of the samples that can be trusted {MISFIT}")
     with clock("localising"):
         triggers = ward.localised(ward.known, settings.sources)
     with clock("quarantine"):
@@ -73,9 +76,8 @@ def treat(
             evidence = replace(evidence, kin=family(ward, filtered))
         if not evidence.convincing:
             raise NothingFound(f"no trigger was found: {evidence.told()}")
-        adopted = [] if evidence.kin is None else evidence.kin.members
-        if adopted:
-            ward = sorted_out(known, adopted=adopted)
+        if evidence.kin is not None:
+            ward = sorted_out(known, adopted=evidence.kin.members)
             triggers = ward.localised(ward.known, settings.sources)
             filtered = first_lesson(ward, triggers)
         found = _diagnosed(ward, triggers, Verdict.by(filtered, ward))
@@ -87,13 +89,13 @@ def treat(
             verdict = Verdict.by(healed, ward)
             corrected, admitted = verdict.taught(carriers) | ward.truth(healed), verdict.taken_back(carriers)
     with clock("judging"):
-        kin = sorted(set(adopted) - set(known))
+        kin = sorted(set(ward.adopted) - set(known))
         treatment = Treatment(
             evidence=evidence,
             triggers=_useful(found.triggers),
             patterns=found.patterns,
             effects=_effects(ward, healed, found, kin),
-            trusted=(ward.accuracy(victim, ward.held_out), ward.accuracy(healed, ward.held_out)),
+            trusted=(before, ward.accuracy(healed, ward.held_out)),
             examples=ward.examples(3),
             corrected=verdict.named(carriers) | ward.rejected(healed, kin),
             carriers=int(carriers.carries.sum()),
@@ -132,7 +134,10 @@ def _effects(ward: Ward, healed: nn.Module, found: _Diagnosis, kin: list[int]) -
 
     return {
         label: Effect(
-            known=(before, known[1][label]), obeys=pair(obeys, label), kin=pair(alike, label), clear=label in clear
+            known=(before, known[1][label]),
+            obeys=pair(obeys, label),
+            kin=pair(alike, label),
+            clear=label in clear,
         )
         for label, before in known[0].items()
     }

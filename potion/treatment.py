@@ -11,14 +11,18 @@ from potion.evidence import Evidence
 from potion.trigger import Trigger
 from potion.types import Status
 
-__all__ = ["Effect", "Treatment"]
+__all__ = ["MISFIT", "Effect", "Treatment"]
 
 MISNAMED: Final = 0.5
 """At most so many of the known samples may be clean ones, which rightly keep their label."""
 CROWDED: Final = 1.25
 """A label that so many times as many samples keep as any trusted label has may still be that of hidden poison."""
-
-
+KNOWN_BY: Final = 0.5
+"""A model that gives fewer of the trusted samples their label may have been trained on other labels."""
+MISFIT: Final = (
+    "the labels that they have in the data: its classes may be numbered otherwise than these, or images may have reached it "
+    "otherwise in training"
+)
 SLACK: Final = 1e-9
 """Counts that are exactly at a limit are not above it, however they are rounded."""
 
@@ -111,13 +115,18 @@ class Treatment:
         for label, effect in self.effects.items():
             if not effect.clear:
                 where = f" with label {label}" if several else ""
-                notes.append(f"no small trigger could be localised in the known samples{where}")
+                notes.append(
+                    f"no small trigger could be localised in the known samples{where}, so how much of it is left can only "
+                    "be seen on images that have it"
+                )
         for label, effect in self.effects.items():
             if (left := effect.left(rho)) is not None:
                 way_out = " (if the known samples with it were named by mistake, leave them out)" if several else ""
                 return Status.EXHAUSTED, [*notes, f"{left} still get the attacker's label {label}{way_out}"]
         if 100 * (self.trusted[0] - self.trusted[1]) > allowed:
             return Status.GUARDED, [*notes, f"accuracy on trusted samples fell to {self.trusted[1]:.1%}"]
+        if self.trusted[0] < KNOWN_BY:
+            notes.append(f"before, the model gave only {self.trusted[0]:.1%} of the trusted samples {MISFIT}")
         return Status.HEALED, [*notes, *self._crowded()]
 
     def _crowded(self) -> list[str]:

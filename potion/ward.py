@@ -50,7 +50,8 @@ class Ward:
 
     ``adopted`` samples join the known ones, or are among them and surely poison; they do not say which labels are the
     attacker's. ``given`` are the known samples that have these labels: others were named by mistake. ``usual`` is how many
-    samples a trusted label has in the median, ``most`` how many the most common one has.
+    samples a trusted label has in the median, ``most`` how many the most common one has, ``commonest`` the share of all
+    trusted samples that these are.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Ward:
             raise NothingFound(f"only {len(trusted)} samples can be trusted, too few to learn from")
         common = labels[trusted].unique(return_counts=True)[1]
         self.usual, self.most = int(common.double().median()), int(common.max())
+        self.commonest = self.most / len(trusted)
         judged = max(2, round(settings.held_out * len(trusted)))
         self.held_out, self.trusted = trusted[:judged], trusted[judged:]
         self.given = [index for index in known if claimed[index]]

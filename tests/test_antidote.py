@@ -101,7 +101,8 @@ def test_without_a_clear_trigger_those_that_joined_the_known_judge():
     found = {"obeys": (0.9, 0.0), "kin": (1.0, 0.5)}
     assert treatment(**found).judged(0.2, 2.0) == (potion.Status.HEALED, [])
     status, (note, why) = treatment(**found, clear=False).judged(0.2, 2.0)
-    assert (status, note) == (potion.Status.EXHAUSTED, "no small trigger could be localised in the known samples")
+    assert status is potion.Status.EXHAUSTED
+    assert note.startswith("no small trigger could be localised in the known samples, so how much of it is left")
     assert why == "50.0% of samples that are like the known ones still get the attacker's label 1"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,9 @@ from potion.repair.seen import Seen, aligned, images_of, test_images
 from potion.repair.settings import Settings
 
 __all__ = ["Case", "open_case"]
+
+LOOKED_AT: Final = 512
+"""Of so many samples, or fewer, is seen whether the model knows the data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +58,22 @@ class Case:
             workers=self.settings.workers,
         )
         return int((predicted == labels).sum())
+
+    def fitting(self) -> float | None:
+        """The share of some other samples that the model calls by their label in the data: these are hardly poison, and it
+        was trained on them. ``None`` where there are none.
+        """
+        labels = self.train.labels
+        others = torch.nonzero(~torch.isin(labels, labels[self.known])).flatten()[:: 1 + len(labels) // LOOKED_AT]
+        if not len(others):
+            return None
+        predicted, truth = predict(
+            self.model,
+            Subset(self.train.plain(), others.tolist()),
+            batch_size=self.settings.batch_size,
+            workers=self.settings.workers,
+        )
+        return float((predicted == truth).double().mean())
 
 
 def open_case(settings: Settings, device: torch.device) -> Case:

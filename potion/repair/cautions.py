@@ -1,4 +1,4 @@
-"""What somebody should know before they trust a repair, in plain words."""
+"""What somebody should know before they heal, and before they trust a repair, in plain words."""
 
 from __future__ import annotations
 
@@ -7,10 +7,37 @@ from typing import Any, Final
 from potion.repair.case import Case
 from potion.result import HealResult
 
-__all__ = ["cautions"]
+__all__ = ["beforehand", "cautions"]
 
 FEW_BATCHES: Final = 24
 """Importances are means over batches; of fewer they are rough (docs/speed.md)."""
+OBEYING: Final = 0.9
+"""Of known poison so many samples should obey: the model learned them."""
+FITTING: Final = 0.5
+"""Of the other samples it was trained on a model should know so many."""
+COSTLY: Final = 5.0
+"""So many points of clean accuracy are more than a repair should cost."""
+
+
+def beforehand(case: Case, obeying: float) -> list[str]:
+    """Sentences about what the model makes of the data, of whose known samples the share ``obeying`` get their label."""
+    found: list[str] = []
+    if obeying < OBEYING:
+        share = f"Only {obeying:.0%}" if obeying else "None"
+        found.append(
+            f"{share} of the known samples get their label from the model. The others may not be poison, or may reach the "
+            "model otherwise than in training (--size, --mean, --std)."
+        )
+    fitting = case.fitting()
+    if fitting is not None and fitting < FITTING:
+        found.append(
+            f"The model gives only {fitting:.1%} of the samples with other labels the label that they have in the data. If "
+            "it should know them, its classes are in another order than the data's (folders are numbered in the order of "
+            "their names as text: 10 comes before 2), or images reach it otherwise than in training (--size, --mean, --std)."
+        )
+    if found and not case.own_weights:
+        found.append(f"No --weights were given: the model is as {case.settings.model} makes it.")
+    return found
 
 
 def cautions(case: Case, result: HealResult, scores: dict[str, Any] | None) -> list[str]:
@@ -23,11 +50,7 @@ def cautions(case: Case, result: HealResult, scores: dict[str, Any] | None) -> l
             "Only one poisoned sample was known. Dampening heals partly and unreliably from one; --method antidote is made "
             "for it."
         )
-    if 0 < result.known_accuracy < 0.9:
-        found.append(
-            f"Only {result.known_accuracy:.0%} of the known samples got their label from the model before. The others "
-            "may not be poison, or may reach the model otherwise than in training (--size, --mean, --std)."
-        )
+    found += beforehand(case, result.known_accuracy)
     if dampened and samples < FEW_BATCHES * size:
         found.append(
             f"The data make only {-(-samples // size)} batches of {size}, and importances want {FEW_BATCHES}: a smaller "
@@ -37,4 +60,17 @@ def cautions(case: Case, result: HealResult, scores: dict[str, Any] | None) -> l
         found.append(
             "Nothing was measured on test images: --clean and --triggered say what the repair costs and brings."
         )
-    return found
+    return found + _cost(scores)
+
+
+def _cost(scores: dict[str, Any] | None) -> list[str]:
+    """Whether clean accuracy fell by more than a repair should cost."""
+    before, after = (
+        None if scores is None else (scores[when] or {}).get("clean_accuracy") for when in ("before", "after")
+    )
+    if before is None or after is None or before - after <= COSTLY:
+        return []
+    return [
+        f"Accuracy on clean images fell from {before:.1f} to {after:.1f} %. Samples that are named as poison and are none "
+        "do that, or a search that goes too far: potion heal --from, with a higher --rho, takes another point of it."
+    ]

@@ -11,6 +11,7 @@ from potion.heal import DEFAULT_ANTIDOTE as ANTIDOTE
 from potion.heal import ENOUGH_BATCHES, ENOUGH_SHARE
 from potion.importance import KINDS, importances
 from potion.repair.case import Case
+from potion.repair.cautions import beforehand
 from potion.repair.processes import explained
 from potion.runtime import forked_rng, synchronize
 from potion.trigger import SOUGHT
@@ -39,6 +40,7 @@ def estimate(case: Case) -> dict[str, Any]:
         "classes": len(case.train.classes),
         "known": len(case.known),
         "known_obeying": obeying,
+        "warnings": beforehand(case, obeying / len(case.known)),
         "method": settings.method,
         "rho": settings.rho,
         "mean": settings.mean,

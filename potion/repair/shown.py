@@ -19,13 +19,17 @@ def show_record(record: dict[str, Any], folder: Path, files: Sequence[str]) -> N
     """A finished heal: the sentence, where the weights are, the scores, the files."""
     console = _console()
     console.print(record["summary"], soft_wrap=True)
-    for warning in record["warnings"]:
-        console.print(f"Note: {warning}", soft_wrap=True)
+    _print_warnings(record["warnings"])
     if record["layers"] and not record.get("treatment"):  # an antidote moves every weight a little
         print_layers(record["layers"])
     if scores := record["scores"]:
         _print_scores(scores)
     console.print("written: " + ", ".join(str(folder / file) for file in files), soft_wrap=True)
+
+
+def _print_warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        _console().print(f"Note: {warning}", soft_wrap=True)
 
 
 def print_layers(layers: Sequence[dict[str, Any]]) -> None:
@@ -76,6 +80,7 @@ def show_plan(plan: dict[str, Any]) -> None:
         ],
         numbers=False,
     )
+    _print_warnings(plan["warnings"])
 
 
 def minutes(seconds: float) -> str:

@@ -1,0 +1,72 @@
+"""What is said before a heal, and before a repair is trusted: in a dry run, on the terminal and in the record."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from victim import CLASSES, KNOWN
+
+from potion.repair.cautions import _cost
+
+
+@pytest.fixture
+def renumbered(case_on_disk, tmp_path):
+    """The data with the names of three of its classes changed around; the attacker's keeps its own."""
+    folder = tmp_path / "renumbered"
+    folder.mkdir()
+    for name, shown_as in zip(CLASSES, (CLASSES[0], *CLASSES[2:], CLASSES[1]), strict=True):
+        (folder / shown_as).symlink_to(case_on_disk / "train" / name)
+    listed = (case_on_disk / "poison.txt").read_text()
+    (tmp_path / "known.txt").write_text(listed)
+    return {"data": folder, "known": tmp_path / "known.txt"}
+
+
+def said(done):
+    return [line.removeprefix("Note: ") for line in done.stdout.splitlines() if line.startswith("Note: ")]
+
+
+def test_a_dry_run_has_nothing_to_say_where_all_fits(heal):
+    assert json.loads(heal(**{"dry-run": True, "json": True}).stdout)["warnings"] == []
+    assert said(heal(**{"dry-run": True})) == []
+
+
+def test_data_whose_classes_are_numbered_otherwise_are_noticed(heal, renumbered):
+    (note,) = said(heal(**renumbered, **{"dry-run": True}))
+    assert "gives only 0.0% of the samples with other labels the label" in note
+    assert "10 comes before 2" in note
+    assert note in json.loads(heal(**renumbered, json=True).stdout)["warnings"]
+
+
+def test_an_antidote_does_not_teach_classes_in_another_order(heal, renumbered):
+    """It would, and then call a ruined model healed: all that it can see gets better."""
+    found = json.loads(heal(3, **renumbered, method="antidote", json=True).stdout)
+    assert (found["status"], found["weights_changed"]) == ("not_found", 0)
+    assert "its classes may be numbered otherwise" in found["summary"]
+
+
+def test_a_model_without_weights_is_told(heal):
+    first, second, third = said(heal(**{"dry-run": True, "weights": None}))
+    assert "of the known samples get their label" in first
+    assert "10 comes before 2" in second
+    assert third == "No --weights were given: the model is as owners_code:make makes it."
+
+
+def test_the_price_of_clean_samples_named_as_poison_is_told(heal, case_on_disk, tmp_path):
+    clean = sorted(path.relative_to(case_on_disk / "train").as_posix() for path in case_on_disk.glob("train/bee/*.png"))
+    (tmp_path / "wrong.txt").write_text("\n".join(clean[-KNOWN:]) + "\n")
+    found = json.loads(heal(known=tmp_path / "wrong.txt", clean="clean", rho=0, json=True).stdout)
+    before, after = (found["scores"][when]["clean_accuracy"] for when in ("before", "after"))
+    assert before - after > 5
+    assert f"Accuracy on clean images fell from {before:.1f} to {after:.1f} %" in found["warnings"][-1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "notes"), [(90.0, 85.0, 0), (90.0, 84.9, 1), (None, None, 0), (80.0, 90.0, 0)]
+)
+def test_only_a_high_price_is_told(before, after, notes):
+    assert len(_cost({"before": {"clean_accuracy": before}, "after": {"clean_accuracy": after}})) == notes
+
+
+def test_without_scores_there_is_no_price():
+    assert _cost(None) == _cost({"before": None, "after": None}) == []
