@@ -17,7 +17,9 @@ from potion.embedded import Embedded, embedded_model
 from potion.files import replacing, write_json
 from potion.heal import heal
 from potion.metrics import Scores, accuracy, damage, evaluate, healed
+from potion.provenance import machine
 from potion.result import HealResult
+from potion.runtime import best_device
 from potion.tradeoff import around, tradeoff
 
 __all__ = ["Demo", "Row", "draw_tradeoff"]
@@ -87,7 +89,13 @@ class Demo:
         result, curve = self.results[HEADLINE], self.curve()
         weights = {name: tensor.contiguous() for name, tensor in result.model.state_dict().items()}
         results = [found.to_dict() for found in self.results.values()]
-        everything = {"seed": self.seed, "rows": [asdict(row) for row in rows], "results": results, "curve": curve}
+        everything = {
+            "seed": self.seed,
+            "rows": [asdict(row) for row in rows],
+            "results": results,
+            "curve": curve,
+            "provenance": machine(best_device()),
+        }
         replacing(folder / "healed.safetensors", lambda partial: save_file(weights, partial))
         result.patch.save(folder / "patch.safetensors")
         write_json(folder / "result.json", everything)

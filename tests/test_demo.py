@@ -87,6 +87,7 @@ def test_the_demo_command(tmp_path, embedded):
     assert by["ssd", 1]["damage"] == 0
 
     saved = json.loads((tmp_path / "result.json").read_text())
+    assert {"commit", "time", "versions", "device"} <= saved["provenance"].keys()
     assert saved["rows"] == rows
     model = new_model()
     model.load_state_dict(load_file(tmp_path / "healed.safetensors"))
