@@ -21,7 +21,7 @@ HEAD = """# Results
 Made from the files in `results/` by `potion bench tables --page docs/results.md`, and the figures by
 `potion bench figures --out docs/figures`; nothing here was typed. *Healed* is the accuracy under the trigger in percent of
 that of a retrain without any poison, *damage* points of clean accuracy against the poisoned model. Values in brackets are
-over the cells that are there so far, and not comparable. [Reproduce the paper](reproduce.md) has the command for each table,
+over the runs that are there so far, and not comparable. [Reproduce the paper](reproduce.md) has the command for each table,
 [Where it differs](differences.md) the reasons that were found.
 """
 

@@ -34,7 +34,12 @@ def as_markdown(table: Table) -> str:
             f"Trained here: {', '.join(table.models)}. EU with all poison known is the reference: 100 % by definition.",
         ]
     if table.missing:
-        lines += ["", "Missing (values in brackets are over the cells that are there, and not comparable):", ""]
+        lines += [
+            "",
+            "Missing (values in brackets are over the runs that are there, and not comparable; so many cells have all "
+            "of their seeds):",
+            "",
+        ]
         lines += [f"- {note}" for note in table.missing]
     return "\n".join(lines) + "\n"
 
