@@ -160,7 +160,7 @@ def _diagnosed(ward: Ward, triggers: list[Trigger], verdict: Verdict) -> _Diagno
         corrected = verdict.taught(carriers) | ward.truth(filtered)
         patterns = ward.patterns(corrected)
         if number == 1:
-            if int(ward.claims(ward.known).unique(return_counts=True)[1].min()) < settings.more:
+            if ward.fewest < settings.more:
                 strong = {trigger.domain for trigger in triggers if trigger.strong}
                 domains = [name for name in SOUGHT if name in strong]
                 others = verdict.suspicious(carriers, corrected)

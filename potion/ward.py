@@ -99,6 +99,11 @@ class Ward:
         )
         self.obeying = self.margins(victim, self.quarantined)[1] == self.claims(self.quarantined)
 
+    @property
+    def fewest(self) -> int:
+        """How many known samples the attacker's label has that has fewest."""
+        return int(self.claims(self.known).unique(return_counts=True)[1].min())
+
     @torch.no_grad()
     def _check(self) -> None:
         """Refuse what it is not for, or does not fit the patient, before anything is computed with it."""

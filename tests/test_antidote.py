@@ -13,7 +13,7 @@ from torch.utils.data import Subset, TensorDataset
 from victim import factory, pixels, trained, triggered
 
 import potion
-from potion.antidote import _doses, _useful, treat
+from potion.antidote import _doses, _lesson_of, _useful, treat
 from potion.batches import labels_of
 from potion.evidence import Evidence
 from potion.localise import Search
@@ -30,6 +30,14 @@ def test_each_label_keeps_the_triggers_that_do_half_of_what_its_strongest_does()
     others = [trigger(success=success, control=0.0, target=2) for success in (0.2, 0.05)]
     useless = trigger(success=0.1, control=0.3, target=0)
     assert _useful([weak, *others, half, useless, strong]) == [strong, half, others[0]]
+
+
+def test_each_labels_first_lesson_is_of_what_is_clearly_its_trigger_or_of_all_there_is():
+    strong, weak = trigger(success=0.9, control=0.0), trigger(success=0.2, control=0.0)
+    others = [trigger(success=success, control=0.0, target=2) for success in (0.2, 0.1)]
+    assert [strong.strong, weak.strong, *(each.strong for each in others)] == [True, False, False, False]
+    assert _lesson_of([strong, weak, *others]) == [strong, *others]
+    assert _lesson_of([weak]) == [weak]
 
 
 def test_what_is_taught_in_the_end_is_masks_as_they_are_and_wider_and_as_much_of_patterns():

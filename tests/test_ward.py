@@ -50,6 +50,8 @@ def test_each_attackers_label_has_its_part_of_the_sources():
 
 def test_the_known_that_were_named_by_mistake_have_no_say():
     ward = ward_of([*range(0, 64, 8), 3])
+    assert ward.fewest == 8
+    assert ward_of([*range(0, 64, 8), 1, 9]).fewest == 2
     assert ward.given == list(range(0, 64, 8))
     assert 3 not in {*ward.trusted, *ward.held_out, *ward.known, *ward.quarantined}
 
