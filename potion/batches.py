@@ -230,5 +230,9 @@ def _checked(batch: Any) -> Batch:
             f"train_set must yield tensors as inputs, got {type(inputs).__name__}; add a ToTensor transform"
         )
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.dim() != 1:
-        raise TypeError("train_set must yield one integer label a sample")
+        found = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+        raise TypeError(
+            f"train_set must yield one integer label a sample, got {found} for a batch; one-hot labels become integers "
+            "with argmax, floats with int"
+        )
     return inputs, labels.long()

@@ -38,8 +38,19 @@ app.add_typer(bench, name="bench")
 app.command()(report)
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
 @app.callback()
-def potion(context: typer.Context) -> None:
+def potion(
+    context: typer.Context,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Take a backdoor out of a trained image classifier when only some of the poison is known."""
     context.obj = _heal_page  # what heal makes its page with: its room knows nothing of pages
 

@@ -54,6 +54,9 @@ class Suspects(Sequence[Suspect]):
         """The indices of the samples that are taken to be poison."""
         return [suspect.index for suspect in self.ranked[: self.cut]]
 
+    def __repr__(self) -> str:
+        return f"<Suspects {len(self)} samples; the first {self.cut} are taken to be poison>"
+
     def __len__(self) -> int:
         return len(self.ranked)
 

@@ -38,13 +38,16 @@ class HealResult:
     method: str
     known: int
     search: PTN
-    retain: Importances = field(repr=False)
-    forget: Importances = field(repr=False)
+    retain: Importances
+    forget: Importances
     timings: dict[str, float]
-    known_poison: list[int] = field(default_factory=list, repr=False)
+    known_poison: list[int] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    treatment: Treatment | None = field(default=None, repr=False)
+    treatment: Treatment | None = None
     trusted_accuracy: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<HealResult {self.summary()}>"
 
     def summary(self) -> str:
         """The outcome in one sentence."""

@@ -63,11 +63,11 @@ class PTN:
         if not (math.isfinite(self.step) and self.step > 1):
             raise ValueError(f"step must be above 1, each s is that many times the one before, got {self.step}")
         if self.strategy not in get_args(Strategy):
-            raise ValueError(f"unknown strategy {self.strategy!r}; known are {', '.join(get_args(Strategy))}")
+            raise ValueError(f"strategy must be one of {', '.join(get_args(Strategy))}, got {self.strategy!r}")
         if self.guard is not None and not (isinstance(self.guard, float | int) and 0 <= self.guard <= 100):
             raise ValueError(f"guard must be a number of points from 0 to 100, or None, got {self.guard!r}")
         if self.stop not in get_args(Stop):
-            raise ValueError(f"unknown stop {self.stop!r}; known are {', '.join(get_args(Stop))}")
+            raise ValueError(f"stop must be one of {', '.join(get_args(Stop))}, got {self.stop!r}")
         if self.stop == "trusted" and self.strategy != "sequential":
             raise ValueError("stop='trusted' compares all points on the way: it needs strategy='sequential'")
         if self.max_steps < 1:

@@ -66,12 +66,14 @@ def test_a_treatment_is_short_when_printed(healed):
     assert healed.treatment.triggers
     assert "tensor(" not in repr(healed.treatment)
     assert "corrected" not in repr(healed.treatment)
+    assert repr(healed) == f"<HealResult {healed.summary()}>"
 
 
 def test_discover_wants_the_model_that_was_healed(marked, healed):
     model, data = marked
-    hidden = set(potion.discover(model, healed, data, device="cpu").poison)
-    assert len(hidden & set(range(8, 40))) >= 24
+    suspects = potion.discover(model, healed, data, device="cpu")
+    assert len(set(suspects.poison) & set(range(8, 40))) >= 24
+    assert repr(suspects) == f"<Suspects {len(suspects)} samples; the first {suspects.cut} are taken to be poison>"
     with pytest.raises(ValueError, match="the poisoned model that the result was made from"):
         potion.discover(healed.model, healed, data, device="cpu")
 

@@ -262,6 +262,12 @@ def test_splits_that_are_not_there_are_refused_and_classes_agree_between_splits(
     with pytest.raises(ValueError, match="yak: there is no such class"):
         load(both, "test")
     single = write_parquet(tmp_path / "single.parquet", [png(picture) for picture in pictures(3)], [0, 1, 2])
+    (tmp_path / "odd").mkdir()
+    write_parquet(tmp_path / "odd" / "part-0.parquet", [png(pictures(1)[0])], [0])
+    with pytest.raises(
+        FileNotFoundError, match=r"odd: no train split: neither parquet files called train\*\.parquet nor"
+    ):
+        load(tmp_path / "odd")
     for unsplit in (both / "train", single):
         with pytest.raises(FileNotFoundError, match="it is all training data"):
             load(unsplit, "test")
@@ -377,6 +383,9 @@ def test_rows_of_the_datasets_library(tmp_path):
     assert torch.equal(found.images, load(path).images)
     assert (found.labels.tolist(), found.classes) == (labels, ("cat", "dog", "owl"))
     assert rows.where(3) == "someone/something, row 3"
+    named = {"image": [png(pixels[0])], "label": ["cat"]}
+    with pytest.raises(ValueError, match=r"must hold integers, it holds string; .*class_encode_column\('label'\)"):
+        HubRows(datasets.Dataset.from_dict(named).cast_column("image", datasets.Image()), "someone/something")
     with pytest.raises(ValueError, match="someone/something: no column 'image'; it has label"):
         HubRows(datasets.Dataset.from_dict({"label": [0]}), "someone/something")
 

@@ -139,7 +139,7 @@ def test_help_teaches_and_version_tells():
     demo = said("demo", "--help").stdout
     for word in ("--out", "--seed", "--json", "--quiet", "healed", "damage"):
         assert word in demo
-    assert potion_command("version").stdout.strip() == potion.__version__
+    assert potion_command("version").stdout == potion_command("--version").stdout == f"{potion.__version__}\n"
     for wrong in (["demo", "--seed", "many"], ["demo", "--seed", "-1"], ["cure"], ["demo", "--sed", "1"]):
         done = said(*wrong)
         assert done.exit_code == 2, wrong

@@ -269,7 +269,7 @@ def test_bad_models_and_data_are_refused(case):
     for odd, words in (
         (Stream(), "map-style"),
         (TensorDataset(x), r"\(input, label\) pairs"),
-        (TensorDataset(x, y.float()), "one integer label"),
+        (TensorDataset(x, y.float()), "one integer label a sample, got torch.float32"),
         ([("picture", 1)] * 200, "tensors as inputs"),
     ):
         with pytest.raises(TypeError, match=words):

@@ -95,6 +95,11 @@ def record(healed, tmp_path):
     return changed
 
 
+def test_an_antidote_leaves_nothing_to_choose_from(heal, record, tmp_path):
+    record(trace=[], treatment={})
+    refused(heal(2, **{**FROM, "from": tmp_path / "copy"}), "the antidote does not search, so there is no other point")
+
+
 def test_what_an_earlier_heal_must_have_left(heal, record, tmp_path):
     record(search=...)
     refused(heal(2, **{**FROM, "from": tmp_path / "copy"}), "is not one that potion heal wrote")

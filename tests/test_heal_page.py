@@ -96,8 +96,8 @@ def test_settings_of_the_search(heal, healed, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"step": 1}, "step must be above 1"),
-        ({"strategy": "guess"}, "unknown strategy 'guess'; known are sequential, bisect"),
+        ({"step": 1}, "potion: --step must be above 1"),
+        ({"strategy": "guess"}, "potion: --strategy must be one of sequential, bisect, got 'guess'"),
         ({"retain-share": 0}, "--retain-share 0: give a part of the data"),
     ],
 )

@@ -66,6 +66,8 @@ MODEL = (
 @pytest.mark.parametrize(
     ("code", "words"),
     [
+        (MODEL + "return super().forward(x.flatten(1)), x", "returns only the logits\n"),
+        (MODEL + "raise RuntimeError('expected 1 channels')", "have 3: store grey ones as RGB for a model that wants"),
         ("import sys; sys.exit(0)", "importing odd_code failed: SystemExit: 0"),
         ("import os; os.no_such_thing", "importing odd_code failed: AttributeError: module 'os' has no attribute"),
         ("def make(): raise SystemExit", "make() raised SystemExit"),
@@ -87,7 +89,9 @@ def test_a_timm_that_cannot_be_imported(heal, tmp_path, monkeypatch, name):
         monkeypatch.delitem(sys.modules, module)
     (tmp_path / "timm.py").write_text("raise RuntimeError('operator torchvision::nms does not exist\\nand so on')")
     monkeypatch.syspath_prepend(tmp_path)
-    words = "timm could not be imported: RuntimeError: operator torchvision::nms does not exist\n"
+    words = (
+        "timm could not be imported: RuntimeError: operator torchvision::nms does not exist; torch and torchvision are "
+    )
     refused(heal(2, model=name), f"--model {name}: ", words)
 
 

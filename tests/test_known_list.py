@@ -41,6 +41,7 @@ LISTS = {
     "numbers.csv": "index,label\n2,1\n1,0\n",
     "spreadsheet.csv": "file,note\nbee/1.png\nonly.png,seen twice\n,\n",
     "suspects.csv": "rank,index,name,poison\n1,2,bee/1.png,1\n2,1,ape/only.png,1\n3,3,bee/2.png,0\n",
+    "quoted.txt": "'bee/1.png'\n\"only.png\"\n",
     "list.json": '[2, "ape/only.png"]',
 }
 
@@ -55,6 +56,10 @@ def test_a_whole_path_and_plain_indices(images, tmp_path, monkeypatch):
     (tmp_path / "whole.txt").write_text(str(tmp_path / "train" / "bee" / "2.png"))
     assert known_from(str(tmp_path / "whole.txt"), images) == [3]
     assert known_from("3, 0", images) == [3, 0]
+    with pytest.raises(ValueError, match=r"--known -1: .*index -1, but train_set has the indices 0 to 3"):
+        known_from("-1", images)
+    with pytest.raises(ValueError, match="the list is empty"):
+        known_from("", images)
     with pytest.raises(ValueError, match="more than once"):  # and not that the name of a file is too long
         known_from(",".join(["1"] * 5000), images)
     monkeypatch.chdir(tmp_path)

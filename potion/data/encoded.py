@@ -242,8 +242,13 @@ class HubRows(Encoded):
             if column not in dataset.column_names:
                 raise ValueError(f"{source}: no column {column!r}; it has {', '.join(dataset.column_names)}")
         self._rows, self._source = dataset.cast_column("image", ImageFeature(decode=False)), source
-        names = getattr(dataset.features["label"], "names", None)
-        self._take_labels(np.asarray(dataset["label"]), names, source, may_lack_classes)
+        names, labels = getattr(dataset.features["label"], "names", None), np.asarray(dataset["label"])
+        if not np.issubdtype(labels.dtype, np.integer):
+            raise ValueError(
+                f"{source}: column 'label' must hold integers, it holds {dataset.features['label'].dtype}; names become "
+                "numbers with dataset.class_encode_column('label')"
+            )
+        self._take_labels(labels, names, source, may_lack_classes)
 
     def read(self, index: int) -> bytes:
         image = self._rows[index]["image"]

@@ -125,7 +125,11 @@ def _from_path(path: Path, split: str, may_lack_classes: bool) -> Encoded:
         if name in found:
             return _from_folder(path, name, may_lack_classes)
     if found or (path.is_dir() and any(path.glob("*.parquet"))):
-        raise FileNotFoundError(f"{path}: no {split} split (looked for {', '.join(SPLITS[split])})")
+        names = ", ".join(f"{name}*.parquet" for name in SPLITS[split])
+        raise FileNotFoundError(
+            f"{path}: no {split} split: neither parquet files called {names} nor such a folder of class folders; a single "
+            "parquet file can be given by its path"
+        )
     if split == "test":
         raise FileNotFoundError(f"{path} has no splits, it is all training data; give the path of the test data itself")
     return ParquetRows([path], may_lack_classes=may_lack_classes) if path.is_file() else FolderFiles(path)

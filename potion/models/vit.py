@@ -51,7 +51,10 @@ def imported_timm() -> Any:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "timm":
             raise ModuleNotFoundError("timm models need the extra 'vit': pip install 'potion[vit]'") from None
-        raise ImportError(f"timm could not be imported: {told(error)}") from error
+        builds = "; torch and torchvision are of different builds: install both from the same place"
+        raise ImportError(
+            f"timm could not be imported: {told(error)}{builds if 'torchvision::' in str(error) else ''}"
+        ) from error
     return timm
 
 

@@ -173,9 +173,20 @@ def _look(case: Case, option: str, images: Seen, index: int) -> Tensor:
     except (Exception, SystemExit) as error:  # somebody else's model may raise anything, and end a script
         shape = "x".join(str(side) for side in inputs.shape[1:])
         raise ValueError(
-            f"--model {case.settings.model} fails on an image of {option} ({shape}): {told(error)}; "
-            "--size brings images to another size"
+            f"--model {case.settings.model} fails on an image of {option} ({shape}): {told(error)}{_advice(error, inputs)}"
         ) from error
+
+
+def _advice(error: BaseException, inputs: Tensor) -> str:
+    """What may help; nothing where it is not the image that is wrong."""
+    if "channels" in str(error):
+        return (
+            f"; the images have {inputs.shape[1]}: store grey ones as RGB for a model that wants colours, and the other way "
+            "round"
+        )
+    if isinstance(error, TypeError) or str(error).startswith("model "):
+        return ""
+    return "; --size brings images to another size"
 
 
 def _short(name: str, data: str) -> str:

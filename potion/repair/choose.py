@@ -56,6 +56,11 @@ def choose(source: Path, rho: float, weights: str | None = None) -> Choice:
     ``weights`` says where the original ones lie now, if not where they did.
     """
     record = _record(source)
+    if not record["trace"] and "treatment" in record:
+        raise ValueError(
+            f"--from {source}: the antidote does not search, so there is no other point to choose; --from is for heals "
+            "with xlf, lf or ssd"
+        )
     if not record["trace"]:
         raise ValueError(f"--from {source}: {record['summary']} There is nothing to choose from")
     checkpoint = read_checkpoint(_original(source, record, weights))

@@ -40,7 +40,9 @@ def known_from(source: str, encoded: Encoded) -> list[int]:
 
 def _entries(source: str) -> list[int | str]:
     path, parts = Path(source), source.split(",")
-    if all(part.strip().isdecimal() for part in parts) and (len(parts) > 1 or not path.is_file()):
+    if not source.strip():
+        return []
+    if all(_is_index(part.strip()) for part in parts) and (len(parts) > 1 or not path.is_file()):
         return [int(part) for part in parts]  # before the path is looked at: many indices are too long for one
     if not path.exists() or path.is_dir():  # anything else can be read, a pipe too
         raise FileNotFoundError(
@@ -55,7 +57,7 @@ def _entries(source: str) -> list[int | str]:
     if path.suffix.lower() == ".csv":
         return _from_csv(source, text)
     lines = (line.strip() for line in text.splitlines())
-    return [_entry(line) for line in lines if line and not line.startswith("#")]
+    return [_entry(_unquoted(line)) for line in lines if line and not line.startswith("#")]
 
 
 def _from_json(source: str, text: str) -> list[int | str]:
@@ -89,7 +91,17 @@ def _from_csv(source: str, text: str) -> list[int | str]:
 
 
 def _entry(text: str) -> int | str:
-    return int(text) if text.removeprefix("-").isdecimal() else text
+    return int(text) if _is_index(text) else text
+
+
+def _is_index(text: str) -> bool:
+    """Whether it is a number; one below zero is no file either, and is refused as an index."""
+    return text.removeprefix("-").isdecimal()
+
+
+def _unquoted(line: str) -> str:
+    """As a shell or a list of Python's writes names."""
+    return line[1:-1] if len(line) > 1 and line[0] == line[-1] and line[0] in "'\"" else line
 
 
 def _found(source: str, entries: Sequence[int | str], names: Sequence[str]) -> list[int]:

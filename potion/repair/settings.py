@@ -56,8 +56,11 @@ class Settings:
             raise ValueError(f"--std must be positive, got {', '.join(map(str, self.std))}")
 
     def search(self) -> PTN:
-        """The settings of the search, which checks them."""
-        return PTN(rho=self.rho, step=self.step, strategy=cast(Strategy, self.strategy))
+        """The settings of the search, which checks them; its sentences begin with their names."""
+        try:
+            return PTN(rho=self.rho, step=self.step, strategy=cast(Strategy, self.strategy))
+        except ValueError as error:
+            raise ValueError(f"--{error}") from None
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
