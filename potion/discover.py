@@ -10,15 +10,15 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from potion.antidote.margins import margins
+from potion.antidote.outliers import mistaken
+from potion.antidote.ward import attackers_labels
 from potion.batches import labels_of
 from potion.distributed import is_sharded
 from potion.fingerprint import fingerprint
-from potion.margins import margins
-from potion.outliers import mistaken
 from potion.result import HealResult
 from potion.runtime import forked_rng
 from potion.types import Status
-from potion.ward import attackers_labels
 from potion.working import working_copy
 
 __all__ = ["Suspect", "Suspects", "discover"]
@@ -88,10 +88,10 @@ def discover(
 
     What the trigger gave to a label, the repair has taken away: labels of poison lose far more than those of clean
     samples, also where they happen to be right. Clean samples' labels rise and fall about a middle
-    (:func:`potion.outliers.clean_middle`). How many rise by some amount tells how many clean ones will have fallen by twice
-    as much, and so how many of those that did are poison. The cut is where one in twenty would be a mistake. That is an
-    estimate: small networks were seen to make more. What the antidote itself has corrected is taken to be poison in any
-    case. The known samples themselves are left out.
+    (:func:`~potion.antidote.outliers.clean_middle`). How many rise by some amount tells how many clean ones will have
+    fallen by twice as much, and so how many of those that did are poison. The cut is where one in twenty would be a
+    mistake. That is an estimate: small networks were seen to make more. What the antidote itself has corrected is taken
+    to be poison in any case. The known samples themselves are left out.
     """
     if result.status is not Status.HEALED:
         raise ValueError(f"discover compares a poisoned with a healed model, but the result is {result.status.value!r}")

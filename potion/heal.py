@@ -13,6 +13,8 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from potion.antidote import Antidote
+from potion.antidote.margins import margins
+from potion.antidote.ward import attackers_labels
 from potion.batches import DatasetBatches, labels_of, shuffled
 from potion.dampening import dampen
 from potion.distributed import check_parallelism, is_sharded, world
@@ -20,7 +22,6 @@ from potion.files import writable_folder
 from potion.forward import placement
 from potion.immunise import immunised
 from potion.importance import KINDS
-from potion.margins import margins
 from potion.neutralise import Found, Neutralisation
 from potion.patch import Patch
 from potion.progress import Progress
@@ -30,7 +31,6 @@ from potion.search import PTN
 from potion.types import Status
 from potion.validation import check_same_samples, check_train_set, check_weights, known_indices, whole_number
 from potion.version import versions
-from potion.ward import attackers_labels
 from potion.working import lent, working_copy
 
 __all__ = ["METHODS", "heal"]

@@ -8,16 +8,16 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from potion.antidote import Antidote, NothingFound, treat
+from potion.antidote import Antidote, NothingFound, Ward, treat
+from potion.antidote.margins import margins
+from potion.antidote.treatment import Treatment
 from potion.batches import labels_of
 from potion.distributed import is_sharded, world
 from potion.forward import placement
-from potion.margins import margins
 from potion.patch import Patch
 from potion.result import HealResult
 from potion.runtime import Clock, copied, forked_rng
 from potion.search import PTN
-from potion.treatment import Treatment
 from potion.types import Status
 from potion.version import versions
 from potion.working import working_copy
@@ -54,10 +54,12 @@ def immunised(
     with forked_rng(seed):
         labels = labels_of(train_set)
         try:
-            healed, treatment = treat(
-                victim, train_set, plain_set, labels, known, settings, clock=clock, batch_size=batch_size,
-                seed=seed, progress=progress, workers=workers,
-            )  # fmt: skip
+            with clock("sorting"):
+                ward = Ward(
+                    victim=victim, train_set=train_set, plain_set=plain_set, labels=labels, listed=known, settings=settings,
+                    device=clock.device, batch_size=batch_size, seed=seed, progress=progress, workers=workers,
+                )  # fmt: skip
+            healed, treatment = treat(ward, clock)
         except NothingFound as reason:
             notes = [str(reason)]
         _, guesses = margins(victim, plain_set, known, 2 * batch_size, workers)

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import nn
 
+from potion.antidote.treatment import Treatment
 from potion.patch import Patch
 from potion.search import PTN
-from potion.treatment import Treatment
 from potion.types import Importances, Status, Step
 
 __all__ = ["HealResult"]

@@ -31,7 +31,11 @@ import torch
 from torch import nn
 
 import potion
-from potion import antidote
+from potion.antidote import course
+from potion.antidote.medicine import Medicine
+from potion.antidote.trigger import Trigger
+from potion.antidote.verdict import Verdict
+from potion.antidote.ward import Ward
 from potion.bench.plan import plan
 from potion.bench.scene import Scene
 from potion.bench.suite import load_suite
@@ -39,14 +43,10 @@ from potion.bench.workshop import Workshop
 from potion.data import PoisonedSet
 from potion.embedded import Embedded, embedded_model
 from potion.files import write_json
-from potion.medicine import Medicine
 from potion.metrics import Scores, damage, evaluate, healed, predict
 from potion.provenance import machine
 from potion.runtime import best_device, copied, generator_for
 from potion.training import train
-from potion.trigger import Trigger
-from potion.verdict import Verdict
-from potion.ward import Ward
 
 ROOT = Path(__file__).parent.parent
 SEED, EPOCHS = 2, 5
@@ -160,15 +160,15 @@ def without(thing: Any, name: str, instead: Callable[..., Any]) -> Any:
 
 ABLATIONS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "all of it": ({}, []),
-    "no masks": ({}, [without(Ward, "localised", lambda *_, **__: [])]),
-    "no pattern": ({}, [without(Ward, "patterns", lambda *_: [])]),
+    "no masks": ({}, [without(course, "triggers_in", lambda *_, **__: [])]),
+    "no pattern": ({}, [without(course, "patterns_in", lambda *_: [])]),
     "no transplants at all": ({}, [without(Medicine, "_transplanted", lambda _, inputs, __: inputs)]),
     "no corrected poison": (
         {}, [without(Verdict, "_corrections", lambda *_: {}), without(Ward, "truth", lambda *_: {})],
     ),
     "no carriers": ({"carriers": False}, []),
-    "nothing shown as clean": ({}, [without(antidote, "surely_clean", lambda *_: [])]),
-    "masks cut once": ({}, [without(Ward, "looked_again", lambda _, triggers, __: list(triggers))]),
+    "nothing shown as clean": ({}, [without(course, "surely_clean", lambda *_: [])]),
+    "masks cut once": ({}, [without(course, "looked_again", lambda _, triggers, __: list(triggers))]),
     "no wider patches": ({}, [without(Trigger, "wider", lambda trigger: trigger)]),
     "no moved patches": ({}, [without(Trigger, "moved", lambda trigger, _: trigger)]),
     "one quarantine": ({"quarantines": 1}, []),

@@ -15,8 +15,8 @@ from antidote_check_tables import ablation, robustness
 from antidote_results import SUITES, TRIGGERS, cells, mean, mean_and_worst, older, place, records
 from between_markers import ROOT, put
 
-from potion.evidence import APART, TOGETHER
-from potion.trigger import STRONG
+from potion.antidote.evidence import APART, TOGETHER
+from potion.antidote.trigger import STRONG
 
 
 def campaign() -> str:

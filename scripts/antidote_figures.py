@@ -24,16 +24,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import potion
-from potion.antidote import Antidote, first_lesson
+from potion.antidote.course import first_lesson
+from potion.antidote.laboratory import triggers_in
+from potion.antidote.outliers import clean_middle
+from potion.antidote.ward import Ward
 from potion.batches import labels_of
 from potion.bench.plan import plan
 from potion.bench.suite import load_suite
 from potion.bench.workshop import Workshop
 from potion.embedded import Embedded, embedded_model
 from potion.files import replacing, write_json
-from potion.outliers import clean_middle
 from potion.provenance import machine
-from potion.ward import Ward
 
 FIGURES = ROOT / "docs/figures"
 QUARANTINE = ROOT / "results/antidote-quarantine/embedded.json"
@@ -61,8 +62,11 @@ def quarantine() -> None:
     data, known = embedded.train_set(), embedded.known(1)
     victim = embedded_model("victim").requires_grad_(False)
     batch_size, labels = embedded.recipe.batch_size, labels_of(data)
-    ward = Ward(victim, data, data.plain(), labels, known, Antidote(), CPU, batch_size, 0, False)
-    triggers = ward.localised(ward.known, ward.settings.sources)
+    ward = Ward(
+        victim=victim, train_set=data, plain_set=data.plain(), labels=labels, listed=known, device=CPU,
+        batch_size=batch_size,
+    )  # fmt: skip
+    triggers = triggers_in(ward, ward.known, ward.settings.sources)
     taught = first_lesson(ward, triggers)
     poison = set(embedded.poison())
     found = {

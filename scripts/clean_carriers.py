@@ -18,17 +18,16 @@ import torch
 from between_markers import ROOT
 from torch import nn
 
-from potion.antidote import Antidote
+from potion.antidote.carriers import MIXED, ORDINARY, Carriers, steadiness
+from potion.antidote.ward import Ward
 from potion.batches import labels_of
 from potion.bench.plan import plan
 from potion.bench.suite import load_suite
 from potion.bench.workshop import Workshop
-from potion.carriers import MIXED, ORDINARY, Carriers, steadiness
 from potion.data import PoisonedSet
 from potion.embedded import Embedded, embedded_model
 from potion.files import write_json
 from potion.provenance import machine
-from potion.ward import Ward
 
 CPU = torch.device("cpu")
 
@@ -51,7 +50,9 @@ def victims(where: str) -> Iterator[tuple[str, nn.Module, PoisonedSet, Sequence[
 def counted(model: nn.Module, data: PoisonedSet, poison: Sequence[int], known: list[int]) -> dict[str, Any]:
     """Who is a carrier by either rule."""
     victim, labels = model.eval().requires_grad_(False), labels_of(data)
-    ward = Ward(victim, data, data.plain(), labels, known, Antidote(), CPU, 256, 0, False)
+    ward = Ward(
+        victim=victim, train_set=data, plain_set=data.plain(), labels=labels, listed=known, device=CPU, batch_size=256,
+    )  # fmt: skip
     steady, trusted = (
         steadiness(victim, ward.plain_set, some, ward.examples(MIXED), 256)
         for some in (ward.quarantined, ward.held_out[MIXED : MIXED + ORDINARY])

@@ -19,16 +19,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from potion.antidote import Antidote, first_lesson
+from potion.antidote.course import first_lesson
+from potion.antidote.evidence import weighed
+from potion.antidote.laboratory import triggers_in
+from potion.antidote.ward import Ward
 from potion.attacks import Attack, BadNet
 from potion.data import PoisonedSet, draw_poison, load
-from potion.evidence import weighed
 from potion.files import write_json
 from potion.models import build
 from potion.provenance import machine
 from potion.runtime import generator_for
 from potion.training import Recipe, train
-from potion.ward import Ward
 
 ROOT = Path(__file__).parent.parent
 ATTACK = BadNet(size=3)
@@ -70,8 +71,11 @@ def looked_at(victim: dict[str, int]) -> list[dict[str, Any]]:
     labels = torch.as_tensor(data.labels).long()
     found = []
     for label, known in lists(labels, poison, victim["seed"]):
-        ward = Ward(model, data, data.plain(), labels, known, Antidote(), CPU, 200, victim["seed"], False)
-        triggers = ward.localised(ward.known, ward.settings.sources)
+        ward = Ward(
+            victim=model, train_set=data, plain_set=data.plain(), labels=labels, listed=known, device=CPU,
+            batch_size=200, seed=victim["seed"],
+        )  # fmt: skip
+        triggers = triggers_in(ward, ward.known, ward.settings.sources)
         taught = first_lesson(ward, triggers)
         evidence = weighed(ward, triggers, taught)
         found.append({**victim, "label": label, "known": len(known), "trusted": ward.accuracy(model, ward.held_out)})

@@ -1,4 +1,4 @@
-"""How often the antidote's second look (potion/kin.py) finds a family where there is none, and where there is one.
+"""How often the antidote's second look (potion/antidote/kin.py) finds a family where there is none, and where there is one.
 
 python scripts/kin_alarms.py
 
@@ -17,12 +17,11 @@ from typing import Any
 import torch
 from false_alarms import CPU, lists, network
 
-from potion.antidote import Antidote
+from potion.antidote.kin import family
+from potion.antidote.ward import Ward
 from potion.attacks import MovingPatch, Warp
 from potion.files import write_json
-from potion.kin import family
 from potion.provenance import machine
-from potion.ward import Ward
 
 ROOT = Path(__file__).parent.parent
 ATTACKS = {"moving": MovingPatch(), "warp": Warp()}
@@ -41,7 +40,10 @@ def looked_at(victim: dict[str, Any]) -> list[dict[str, Any]]:
     labels = torch.as_tensor(data.labels).long()
     found = []
     for label, known in lists(labels, poison, victim["seed"]):
-        ward = Ward(model, data, data.plain(), labels, known, Antidote(), CPU, 200, victim["seed"], False)
+        ward = Ward(
+            victim=model, train_set=data, plain_set=data.plain(), labels=labels, listed=known, device=CPU,
+            batch_size=200, seed=victim["seed"],
+        )  # fmt: skip
         seen = family(ward, ward.taught(ward.trusted, {}, [], ward.settings.quarantine_epochs, "quarantine 0"))
         new = [index for index in seen.members if index not in known]
         found.append({**victim, "label": label, "known": len(known), "convincing": seen.convincing, **seen.to_dict()})

@@ -19,17 +19,16 @@ from typing import Any
 import torch
 from between_markers import ROOT
 
-from potion.antidote import Antidote
+from potion.antidote.features import features
+from potion.antidote.likeness import ORDINARY, SHOWN, likeness
+from potion.antidote.ward import Ward
 from potion.batches import labels_of
 from potion.bench.plan import Run, plan
 from potion.bench.suite import load_suite
 from potion.bench.workshop import Workshop
-from potion.features import features
 from potion.files import write_json
-from potion.likeness import ORDINARY, SHOWN, likeness
 from potion.provenance import machine
 from potion.runtime import best_device
-from potion.ward import Ward
 
 KNOWN = (1, 10)
 DRAWS = 40
@@ -40,8 +39,9 @@ def counted(workshop: Workshop, run: Run) -> dict[str, Any]:
     scene, size = workshop.scene(run), run.data.batch_size
     victim, data = scene.victim.model.eval().requires_grad_(False), scene.train_set
     ward = Ward(
-        victim, data, data.plain(), labels_of(data), scene.known(1), Antidote(), workshop.device, size, 0, False
-    )
+        victim=victim, train_set=data, plain_set=data.plain(), labels=labels_of(data), listed=scene.known(1),
+        device=workshop.device, batch_size=size,
+    )  # fmt: skip
     rows = [*ward.quarantined, *ward.known]
     seen, scores = features(victim, ward.plain_set, rows, size)
     ordinary, _ = features(victim, ward.plain_set, ward.trusted[:ORDINARY], size)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from potion.localise import Surroundings
-from potion.trigger import Trigger
+from potion.antidote.localise import Surroundings
+from potion.antidote.trigger import Trigger
 
 
 def trigger(**more):

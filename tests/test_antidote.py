@@ -13,14 +13,13 @@ from torch.utils.data import Subset, TensorDataset
 from victim import factory, pixels, trained, triggered
 
 import potion
-from potion.antidote import _doses, _lesson_of, _useful, treat
+from potion.antidote.course import _doses, _lesson_of, _useful
+from potion.antidote.evidence import Evidence
+from potion.antidote.localise import Search
+from potion.antidote.treatment import Effect, Treatment
+from potion.antidote.ward import NothingFound, Ward, attackers_labels
 from potion.batches import labels_of
-from potion.evidence import Evidence
-from potion.localise import Search
 from potion.metrics import damage, evaluate, healed
-from potion.runtime import Clock
-from potion.treatment import Effect, Treatment
-from potion.ward import NothingFound, attackers_labels
 
 CPU = torch.device("cpu")
 
@@ -170,8 +169,15 @@ def test_where_nobody_can_be_trusted_nothing_is_done():
     assert result.patch.count == 0
     assert "no samples are left that can be trusted" in result.summary()
     with pytest.raises(NothingFound):
-        treat(model, data, data, labels_of(data), [0, 1], potion.Antidote(), clock=Clock(CPU), batch_size=8, seed=0,
-              progress=False)  # fmt: skip
+        Ward(
+            victim=model,
+            train_set=data,
+            plain_set=data,
+            labels=labels_of(data),
+            listed=[0, 1],
+            device=CPU,
+            batch_size=8,
+        )
 
 
 @pytest.mark.parametrize(

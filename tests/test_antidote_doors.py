@@ -11,10 +11,10 @@ from victim import pixels, trained, triggered
 
 import potion
 from potion.antidote import Antidote
+from potion.antidote.localise import Search, Surroundings, localise
+from potion.antidote.medicine import Medicine, taught
+from potion.antidote.trigger import extremes
 from potion.attacks import BadNet
-from potion.localise import Search, Surroundings, localise
-from potion.medicine import Medicine, taught
-from potion.trigger import extremes
 
 CPU = torch.device("cpu")
 KNOWN = list(range(8))

@@ -15,35 +15,19 @@ ORDER = [
     *("version", "types", "files", "runtime", "recorded", "distributed", "fingerprint", "progress", "provenance"),
     *("errors", "forward", "batches"),
     *("checkpoint", "importance", "patch", "dampening", "ranking", "cursor", "search", "cache", "validation"),
-    *(
-        "training",
-        "outliers",
-        "trigger",
-        "localise",
-        "antidote_settings",
-        "pattern",
-        "margins",
-        "features",
-        "carriers",
-        "medicine",
-        "ward",
-        "verdict",
-        "likeness",
-        "kin",
-        "evidence",
-        "treatment",
-        "antidote",
-        "result",
-        "working",
-    ),
+    *("training", "antidote", "result", "working"),
     *("immunise", "neutralise", "heal", "discover"),
     *("attacks", "metrics", "data", "models", "baselines", "embedded", "gallery", "tradeoff"),
     *("demo", "terminal", "repair", "bench", "report", "cli"),
 ]
+ANTIDOTE = [
+    *("outliers", "margins", "features", "trigger", "localise", "settings", "pattern", "medicine", "admission", "ward"),
+    *("carriers", "verdict", "likeness", "kin", "laboratory", "evidence", "treatment", "course"),
+]
 
 
-def imports(path):
-    """The rooms of the package that a file imports from."""
+def imports(path, house="potion", order=ORDER):
+    """The rooms of a house that a file imports from."""
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -51,8 +35,8 @@ def imports(path):
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         for name in names:
-            room = name.removeprefix("potion.").split(".")[0]
-            if name.startswith("potion.") and room in ORDER:
+            room = name.removeprefix(f"{house}.").split(".")[0]
+            if name.startswith(f"{house}.") and room in order:
                 yield room
 
 
@@ -68,6 +52,13 @@ def test_a_room_imports_only_from_rooms_above_it(room, path):
     assert room in ORDER, f"{room} has no place in the house: add it to ORDER"
     below = [other for other in imports(path) if ORDER.index(other) > ORDER.index(room)]
     assert not below, f"{room} imports from {below}, which stand below it"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "antidote").glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_so_it_is_in_the_antidote(path):
+    assert path.stem in ANTIDOTE, f"{path.stem} has no place in the antidote: add it to ANTIDOTE"
+    others = set(imports(path, "potion.antidote", ANTIDOTE))
+    assert others <= set(ANTIDOTE[: ANTIDOTE.index(path.stem)])
 
 
 def test_importing_the_package_imports_nothing_heavy():

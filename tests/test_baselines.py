@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import potion
+from potion.antidote.localise import Search
 from potion.attacks import BadNet
 from potion.baselines import METHODS, Problem
 from potion.baselines.distillation import divergence
 from potion.data import ImageSet, PoisonedSet, View
 from potion.embedded import new_model
 from potion.fingerprint import fingerprint
-from potion.localise import Search
 from potion.metrics import accuracy
 from potion.training import Recipe
 

@@ -8,12 +8,12 @@ from torch import nn
 from torch.utils.data import Subset, TensorDataset
 
 import potion
-from potion.antidote_settings import Antidote
+from potion.antidote.carriers import LOST, Carriers, steadiness
+from potion.antidote.settings import Antidote
+from potion.antidote.verdict import Verdict, carriers_in
+from potion.antidote.ward import Ward
 from potion.batches import labels_of
-from potion.carriers import LOST, Carriers, steadiness
 from potion.embedded import embedded_model
-from potion.verdict import Verdict, carriers_in
-from potion.ward import Ward
 
 CPU = torch.device("cpu")
 
@@ -100,7 +100,16 @@ def test_where_the_limit_leaves_no_carrier_mixtures_say_nothing_of_the_label():
 
 def ward_of(model, data, plain, known, **more):
     settings = Antidote(**more)
-    return Ward(model.eval().requires_grad_(False), data, plain, labels_of(data), known, settings, CPU, 512, 0, False)
+    return Ward(
+        victim=model.eval().requires_grad_(False),
+        train_set=data,
+        plain_set=plain,
+        labels=labels_of(data),
+        listed=known,
+        settings=settings,
+        device=CPU,
+        batch_size=512,
+    )
 
 
 def said(ward, placed, poison=None):

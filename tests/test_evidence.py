@@ -5,9 +5,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from potion.antidote_settings import Antidote
-from potion.evidence import Evidence, weighed
-from potion.ward import Ward
+from potion.antidote.evidence import Evidence, weighed
+from potion.antidote.ward import Ward
 
 TARGET, TRIGGER = 0, 8
 
@@ -37,7 +36,15 @@ def images(poison):
 def evidence(data, known):
     """What known samples say for a trigger, where the victim has been taught to overlook it."""
     labels = data.tensors[1]
-    ward = Ward(reader(12), data, data, labels, known, Antidote(), torch.device("cpu"), 128, 0, False)
+    ward = Ward(
+        victim=reader(12),
+        train_set=data,
+        plain_set=data,
+        labels=labels,
+        listed=known,
+        device=torch.device("cpu"),
+        batch_size=128,
+    )
     return weighed(ward, [], reader(0))
 
 

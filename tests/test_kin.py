@@ -13,11 +13,11 @@ from victim import SIDE, trained
 
 import potion
 from potion.antidote import Antidote
-from potion.features import features
-from potion.kin import Family, effective, family
-from potion.localise import Search
-from potion.margins import runner_up
-from potion.ward import Ward
+from potion.antidote.features import features
+from potion.antidote.kin import Family, effective, family
+from potion.antidote.localise import Search
+from potion.antidote.margins import runner_up
+from potion.antidote.ward import Ward
 
 CPU = torch.device("cpu")
 POISON = 40
@@ -143,7 +143,16 @@ def seen(ward):
 
 def ward_of(mirrored, known, **more):
     model, data = mirrored
-    return Ward(model, data, data, data.tensors[1], known, Antidote(), CPU, 32, 0, False, **more)
+    return Ward(
+        victim=model,
+        train_set=data,
+        plain_set=data,
+        labels=data.tensors[1],
+        listed=known,
+        device=CPU,
+        batch_size=32,
+        **more,
+    )
 
 
 def test_one_poisoned_sample_leads_to_the_others(mirrored):

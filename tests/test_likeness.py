@@ -9,13 +9,12 @@ import pytest
 import torch
 from torch.utils.data import Subset
 
-from potion.antidote import Antidote
+from potion.antidote.carriers import Carriers
+from potion.antidote.likeness import RIDGE, Likened, likeness, surely_clean
+from potion.antidote.verdict import Verdict
+from potion.antidote.ward import Ward
 from potion.batches import labels_of
-from potion.carriers import Carriers
 from potion.embedded import embedded_model
-from potion.likeness import RIDGE, Likened, likeness, surely_clean
-from potion.verdict import Verdict
-from potion.ward import Ward
 
 POISON = 40
 
@@ -27,7 +26,15 @@ def ward(embedded):
     rows = poison[:POISON] + [row for row in range(len(embedded.train)) if row not in set(poison)][:1960]
     data = Subset(embedded.train_set().plain(), rows)
     victim = embedded_model("victim").eval().requires_grad_(False)
-    return Ward(victim, data, data, labels_of(data), [0], Antidote(), torch.device("cpu"), 512, 0, False)
+    return Ward(
+        victim=victim,
+        train_set=data,
+        plain_set=data,
+        labels=labels_of(data),
+        listed=[0],
+        device=torch.device("cpu"),
+        batch_size=512,
+    )
 
 
 def said(ward, placed, poison):

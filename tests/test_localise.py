@@ -9,7 +9,7 @@ import torch
 from patches import Corner, images, surroundings
 from torch import nn
 
-from potion.localise import Search, Surroundings, _sizes, cut_anew, localise
+from potion.antidote.localise import Search, Surroundings, _sizes, cut_anew, localise
 
 
 def test_a_patch_is_localised_in_pixels_and_a_wave_in_waves():

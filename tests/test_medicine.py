@@ -13,9 +13,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 from victim import factory
 
+from potion.antidote.medicine import Medicine, taught
 from potion.batches import TwoStage, fetch
 from potion.fingerprint import fingerprint
-from potion.medicine import Medicine, taught
 from potion.patch import Patch
 
 CPU = torch.device("cpu")

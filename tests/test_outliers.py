@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from potion.outliers import better_half, clean_middle, farther_half, lower, mistaken, out_of_place
+from potion.antidote.outliers import better_half, clean_middle, farther_half, lower, mistaken, out_of_place
 
 
 def normal(count, seed=0):

@@ -7,7 +7,7 @@ from patches import images
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from potion.pattern import pattern
+from potion.antidote.pattern import pattern
 
 
 def poisoned_by_a_faint_cross(count):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from patches import corner, images, several, trigger
 
-from potion.trigger import DOMAINS, SOUGHT, onto_each
+from potion.antidote.trigger import DOMAINS, SOUGHT, onto_each
 
 
 def test_transplants_take_what_is_under_the_mask_and_nothing_else():

@@ -9,9 +9,10 @@ from torch import nn
 from torch.utils.data import TensorDataset
 from victim import factory
 
-from potion.antidote_settings import Antidote
-from potion.localise import Search
-from potion.ward import Ward
+from potion.antidote.laboratory import _around, triggers_in
+from potion.antidote.localise import Search
+from potion.antidote.settings import Antidote
+from potion.antidote.ward import Ward
 
 LABELS = torch.arange(200) % 8
 
@@ -22,22 +23,20 @@ def ward_of(known, model=None, plain=None):
     data, model = TensorDataset(torch.rand(200, 3, 10, 10), LABELS), model or factory(8)
     settings = Antidote(held_out=0.5, search=Search(steps=2))
     return Ward(
-        model.eval().requires_grad_(False),
-        data,
-        plain or data,
-        LABELS,
-        known,
-        settings,
-        torch.device("cpu"),
-        16,
-        0,
-        False,
+        victim=model.eval().requires_grad_(False),
+        train_set=data,
+        plain_set=plain or data,
+        labels=LABELS,
+        listed=known,
+        settings=settings,
+        device=torch.device("cpu"),
+        batch_size=16,
     )
 
 
 def test_masks_are_not_judged_on_the_images_that_they_were_sought_on():
     ward = ward_of([0, 1, 8])
-    sought, judged = ward._pool.flatten(1), ward._judging.flatten(1)
+    sought, judged = ward.pool.flatten(1), ward.judging.flatten(1)
     assert len(sought) + len(judged) == len(ward.held_out) == 75
     assert len(judged) == 75 // 4
     assert (torch.cdist(sought, judged) > 0).all()
@@ -45,7 +44,7 @@ def test_masks_are_not_judged_on_the_images_that_they_were_sought_on():
 
 def test_each_attackers_label_has_its_part_of_the_sources():
     ward = ward_of([*range(0, 160, 8), *range(1, 41, 8)])
-    assert sorted(each.target for each in ward.localised(ward.known, 8)) == [0] * 4 + [1] * 4
+    assert sorted(each.target for each in triggers_in(ward, ward.known, 8)) == [0] * 4 + [1] * 4
 
 
 def test_the_known_that_were_named_by_mistake_have_no_say():
@@ -59,7 +58,7 @@ def test_the_known_that_were_named_by_mistake_have_no_say():
 def test_what_obeys_is_counted_for_each_label():
     ward = ward_of([0, 1, 8])
     fires, sleeps = (trigger(target=target) for target in (1, 0))
-    ward._judging = images(6)
+    ward.judging = images(6)
     assert ward.obeys(Corner(), [sleeps] * 9 + [fires]) == {0: 0.0, 1: 1.0}
     assert ward.obeys(Corner(), [fires, trigger(source=torch.zeros(2, 6, 8))]) == {1: 0.5}
     assert ward.obeys(Corner(), []) == {}
@@ -87,9 +86,9 @@ def test_a_few_examples_do_not_keep_all_images_in_memory():
 def test_ordinary_images_are_filled_up_where_a_label_has_few():
     ward = ward_of([0, 1, 8])
     few = [index for index in ward.quarantined if LABELS[index] == 0][:3]
-    around = ward._around([0], few)
+    around = _around(ward, [0], few)
     assert len(around.ordinary[0]) == 16
-    assert torch.equal(around.ordinary[0][:3], ward._fetched(ward.plain_set, few)[0])
+    assert torch.equal(around.ordinary[0][:3], ward.fetched(ward.plain_set, few)[0])
 
 
 def test_a_model_spread_over_several_devices_is_refused():

@@ -6,6 +6,7 @@ import math
 import time
 from typing import Any, Final
 
+from potion.antidote.trigger import SOUGHT
 from potion.batches import fetch
 from potion.heal import DEFAULT_ANTIDOTE as ANTIDOTE
 from potion.heal import ENOUGH_BATCHES, ENOUGH_SHARE
@@ -14,7 +15,6 @@ from potion.repair.case import Case
 from potion.repair.cautions import beforehand
 from potion.repair.processes import explained
 from potion.runtime import forked_rng, synchronize
-from potion.trigger import SOUGHT
 
 __all__ = ["estimate"]
 

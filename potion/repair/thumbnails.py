@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from potion.antidote.treatment import Treatment
 from potion.repair.case import Case
-from potion.treatment import Treatment
 
 __all__ = ["png", "thumbnails"]
 

@@ -9,9 +9,9 @@ from itertools import zip_longest
 import torch
 from torch import Tensor, nn
 
-from potion.carriers import MIXED, ORDINARY, Carriers, steadiness
-from potion.outliers import better_half, farther_half, out_of_place
-from potion.ward import Ward, paired
+from potion.antidote.carriers import MIXED, ORDINARY, Carriers, steadiness
+from potion.antidote.outliers import better_half, farther_half, out_of_place
+from potion.antidote.ward import Ward, paired
 
 __all__ = ["Verdict", "carriers_in"]
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from potion.antidote.margins import scores_of
 from potion.batches import DatasetBatches
 from potion.forward import placement
-from potion.margins import scores_of
 
 __all__ = ["features"]
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from potion.antidote.trigger import Trigger, extremes
 from potion.batches import DatasetBatches, fetch
 from potion.forward import logits, placement
-from potion.trigger import Trigger, extremes
 
 __all__ = ["pattern"]
 

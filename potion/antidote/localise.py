@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, autocast, nn
 from torch.nn.functional import cross_entropy
 
+from potion.antidote.trigger import DOMAINS, SOUGHT, Domain, Trigger, extremes
 from potion.forward import logits
 from potion.runtime import native_bfloat16
-from potion.trigger import DOMAINS, SOUGHT, Domain, Trigger, extremes
 
 __all__ = ["Search", "Surroundings", "cut_anew", "localise"]
 

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from potion.carriers import Carriers
-from potion.features import features
-from potion.margins import lead
-from potion.outliers import farther_half
-from potion.verdict import Verdict
-from potion.ward import Ward
+from potion.antidote.carriers import Carriers
+from potion.antidote.features import features
+from potion.antidote.margins import lead
+from potion.antidote.outliers import farther_half
+from potion.antidote.verdict import Verdict
+from potion.antidote.ward import Ward
 
 __all__ = ["Likened", "likeness", "surely_clean"]
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from potion.antidote.trigger import Trigger, onto_each
 from potion.batches import Batch, Overlay
 from potion.patch import movable
 from potion.runtime import copied, native_bfloat16
 from potion.training import Recipe, train
-from potion.trigger import Trigger, onto_each
 
 __all__ = ["Medicine", "taught"]
 

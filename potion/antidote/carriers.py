@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from potion.antidote.margins import lead
+from potion.antidote.outliers import clean_middle, lower
 from potion.batches import DatasetBatches
 from potion.forward import logits, placement
-from potion.margins import lead
-from potion.outliers import clean_middle, lower
 
 __all__ = ["MIXED", "ORDINARY", "Carriers", "steadiness"]
 
@@ -52,10 +52,10 @@ def steadiness(
 class Carriers:
     """What mixtures say of samples: how ``steady`` they are, who ``carries`` a trigger, and who ``may``.
 
-    Clean samples' steadiness spreads to both sides of its middle alike (:func:`potion.outliers.clean_middle`), or, of a
-    network that is sure of what it sees, farther up than down, as trusted samples show. A carrier is farther above that
-    middle than any but 1 % are below it, and steadier than 99 % of trusted samples; where there are any, who lies below the
-    middle carries nothing. A label where that says nothing has no carriers, and all may.
+    Clean samples' steadiness spreads to both sides of its middle alike (:func:`~potion.antidote.outliers.clean_middle`),
+    or, of a network that is sure of what it sees, farther up than down, as trusted samples show. A carrier is farther above
+    that middle than any but 1 % are below it, and steadier than 99 % of trusted samples; where there are any, who lies below
+    the middle carries nothing. A label where that says nothing has no carriers, and all may.
     """
 
     steady: Tensor

@@ -1,74 +1,34 @@
-"""Antidote: find the trigger in the known poison, find the poison that nobody found, teach the model the truth about both.
-
-The known poison names the attacker's labels, so every sample with another label is clean and rightly labelled: *trusted*.
-
-1. *Localise* the trigger in the known samples that fire: the smallest thing in them that makes the model obey on trusted
-   images (:mod:`potion.localise`).
-2. *Quarantine* all samples with an attacker's label. A copy of the model is fine-tuned on trusted samples alone, some with a
-   transplanted trigger and their true label; what falls then is the evidence that there is a trigger. Where nothing speaks
-   for one yet, those that the model finds like the known samples are looked at, and may join them (:mod:`potion.kin`).
-   The half of the label that is least like poison is clean (:mod:`potion.likeness`), so the next copies are shown it, too,
-   and do not forget what the label is. Under them, undiscovered poison falls out of place among the
-   samples that share its label; what does is named by its true class, and tells more about the trigger: what more of
-   it contains, and what all of it adds to images on average (:mod:`potion.pattern`). With that, once more. Where poison
-   keeps its label in mixtures with other images, these have a say in who it is (:mod:`potion.carriers`).
-3. *Immunise* the model on trusted samples, the quarantined ones that look like their label, the corrected poison, and
-   transplants. The immunised model tells poison from the rest better than the quarantine did: look again, and once more.
-"""
+"""The course of treatment: localise, quarantine, immunise, judge."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
-from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch import nn
 
-from potion.antidote_settings import Antidote
-from potion.carriers import Carriers
-from potion.evidence import weighed
-from potion.kin import family
-from potion.likeness import surely_clean
+from potion.antidote.carriers import Carriers
+from potion.antidote.evidence import weighed
+from potion.antidote.kin import family
+from potion.antidote.laboratory import looked_again, patterns_in, triggers_in
+from potion.antidote.likeness import surely_clean
+from potion.antidote.treatment import MISFIT, Effect, Treatment
+from potion.antidote.trigger import SOUGHT, Trigger
+from potion.antidote.verdict import Verdict, carriers_in
+from potion.antidote.ward import NothingFound, Ward
 from potion.runtime import Clock
-from potion.treatment import MISFIT, Effect, Treatment
-from potion.trigger import SOUGHT, Trigger
-from potion.verdict import Verdict, carriers_in
-from potion.ward import NothingFound, Ward
 
-__all__ = ["Antidote", "NothingFound", "Treatment", "first_lesson", "treat"]
+__all__ = ["first_lesson", "treat"]
 
 
-def treat(
-    victim: nn.Module,
-    train_set: Dataset[Any],
-    plain_set: Dataset[Any],
-    labels: Tensor,
-    known: Sequence[int],
-    settings: Antidote,
-    *,
-    clock: Clock,
-    batch_size: int,
-    seed: int,
-    progress: bool,
-    workers: int = 0,
-) -> tuple[nn.Module, Treatment]:
-    """The immunised model; ``victim`` must be on the clock's device, in eval mode and frozen.
-
-    Raises :class:`NothingFound`.
-    """
-    sorted_out = partial(
-        Ward, victim, train_set, plain_set, labels, settings=settings, device=clock.device, batch_size=batch_size, seed=seed,
-        progress=progress, workers=workers,
-    )  # fmt: skip
-    with clock("sorting"):
-        ward = sorted_out(known)
+def treat(ward: Ward, clock: Clock) -> tuple[nn.Module, Treatment]:
+    """The immunised model, and what was done; raises :class:`NothingFound`."""
+    settings, victim = ward.settings, ward.victim
+    with clock("localising"):
         before = ward.accuracy(victim, ward.held_out)
         if before < ward.commonest:
             raise NothingFound(f"the model gives only {before:.1%} of the samples that can be trusted {MISFIT}")
-    with clock("localising"):
-        triggers = ward.localised(ward.known, settings.sources)
+        triggers = triggers_in(ward, ward.known, settings.sources)
     with clock("quarantine"):
         filtered = first_lesson(ward, triggers)
         evidence = weighed(ward, triggers, filtered)
@@ -77,8 +37,8 @@ def treat(
         if not evidence.convincing:
             raise NothingFound(f"no trigger was found: {evidence.told()}")
         if evidence.kin is not None:
-            ward = sorted_out(known, adopted=evidence.kin.members)
-            triggers = ward.localised(ward.known, settings.sources)
+            ward = replace(ward, adopted=evidence.kin.members)
+            triggers = triggers_in(ward, ward.known, settings.sources)
             filtered = first_lesson(ward, triggers)
         found = _diagnosed(ward, triggers, Verdict.by(filtered, ward))
     with clock("immunising"):
@@ -89,7 +49,7 @@ def treat(
             verdict = Verdict.by(healed, ward)
             corrected, admitted = verdict.taught(carriers) | ward.truth(healed), verdict.taken_back(carriers)
     with clock("judging"):
-        kin = sorted(set(ward.adopted) - set(known))
+        kin = sorted(set(ward.adopted) - set(ward.listed))
         treatment = Treatment(
             evidence=evidence,
             triggers=_useful(found.triggers),
@@ -158,14 +118,14 @@ def _diagnosed(ward: Ward, triggers: list[Trigger], verdict: Verdict) -> _Diagno
         filtered = ward.taught([*ward.trusted, *clean], corrected, lesson, settings.quarantine_epochs, purpose)
         verdict = Verdict.by(filtered, ward, shown=clean)
         corrected = verdict.taught(carriers) | ward.truth(filtered)
-        patterns = ward.patterns(corrected)
+        patterns = patterns_in(ward, corrected)
         if number == 1:
             if ward.fewest < settings.more:
                 strong = {trigger.domain for trigger in triggers if trigger.strong}
                 domains = [name for name in SOUGHT if name in strong]
                 others = verdict.suspicious(carriers, corrected)
-                triggers = triggers + ward.localised(others, settings.more, domains=domains)
-            triggers = ward.looked_again(triggers, verdict.credible(carriers) | carriers.carries)
+                triggers = triggers + triggers_in(ward, others, settings.more, domains=domains)
+            triggers = looked_again(ward, triggers, verdict.credible(carriers) | carriers.carries)
         lesson = _doses(_lesson_of(triggers), patterns)
     return _Diagnosis(verdict=verdict, carriers=carriers, corrected=corrected, triggers=triggers, patterns=patterns)
 

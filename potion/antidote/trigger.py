@@ -57,7 +57,7 @@ DOMAINS: Final = {
     "sums": Domain("sums", lambda height, width: (height, width), _added, cost=1),
 }
 SOUGHT: Final = ("pixels", "waves")
-"""The domains in which masks are searched for; what is to be added comes from an average (:mod:`potion.pattern`)."""
+"""The domains in which masks are searched for; what is to be added comes from an average (``pattern.py``)."""
 
 
 def extremes(*images: Tensor) -> tuple[float, float]:

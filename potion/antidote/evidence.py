@@ -10,10 +10,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from potion.kin import Family
-from potion.outliers import lower, out_of_place
-from potion.trigger import STRONG, Trigger
-from potion.ward import Ward
+from potion.antidote.kin import Family
+from potion.antidote.outliers import lower, out_of_place
+from potion.antidote.trigger import STRONG, Trigger
+from potion.antidote.ward import Ward
 
 __all__ = ["Evidence", "weighed"]
 

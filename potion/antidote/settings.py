@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from potion.localise import Search
+from potion.antidote.localise import Search
 
 __all__ = ["Antidote"]
 
@@ -18,8 +18,8 @@ class Antidote:
     get the trigger. Poison with its true label is repeated until it is a share of ``corrected``, eight times at most.
     ``held_out`` is the part of the trusted samples which are kept for judging. The trigger is sought in up to ``sources``
     known samples, and in ``more`` of the others where fewer are known; masks are tried on ``pool`` images. With ``carriers``
-    mixtures of images have a say in who is poison (:mod:`potion.carriers`), and only what is clearly poison is taught as
-    such. With ``kin`` there is a second look where nothing speaks for a trigger (:mod:`potion.kin`).
+    mixtures of images have a say in who is poison (:mod:`~potion.antidote.carriers`), and only what is clearly poison is
+    taught as such. With ``kin`` there is a second look where nothing speaks for a trigger (:mod:`~potion.antidote.kin`).
     """
 
     sources: int = 16

@@ -1,10 +1,10 @@
 """Kin: who is like the known samples to the model, and who else falls when it is told the truth about them.
 
 A second look, where no mask is a trigger: it asks nothing of what the trigger looks like. The nearest neighbours of a known
-sample are mostly poison (:mod:`potion.likeness`). The model is told that these few are something else, while it goes on
-learning the half of the label that is least like them. If they have a
-trigger, others that have it turn, too, *whatever they show*, to all the classes that there are. A lie about ordinary samples
-is hard to learn, or takes along what looks like them, to the few classes that such samples are taken for.
+sample are mostly poison (:mod:`~potion.antidote.likeness`). The model is told that these few are something else, while it
+goes on learning the half of the label that is least like them. If they have a trigger, others that have it turn, too,
+*whatever they show*, to all the classes that there are. A lie about ordinary samples is hard to learn, or takes along what
+looks like them, to the few classes that such samples are taken for.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from potion.likeness import Likened
-from potion.margins import lead, runner_up
-from potion.outliers import clean_middle
-from potion.ward import Ward, paired
+from potion.antidote.likeness import Likened
+from potion.antidote.margins import lead, runner_up
+from potion.antidote.outliers import clean_middle
+from potion.antidote.ward import Ward, paired
 
 __all__ = ["Family", "effective", "family"]
 

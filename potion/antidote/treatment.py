@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from potion.evidence import Evidence
-from potion.trigger import Trigger
+from potion.antidote.evidence import Evidence
+from potion.antidote.trigger import Trigger
 from potion.types import Status
 
 __all__ = ["MISFIT", "Effect", "Treatment"]
