@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from antidote_results import TRIGGERS, older
+from antidote_results import TRIGGERS, forms
 from between_markers import ROOT
 
 
@@ -24,7 +24,7 @@ def ablation(*where: str) -> str:
     lines.append("|---|" + "---:|" * len(found))
     for name in dict.fromkeys(name for each in found for name in each["found"]):
         lines.append(f"| {name} | " + " | ".join(graded(each["found"].get(name)) for each in found) + " |")
-    return "\n".join([*lines, "", older(found)]) + "\n"
+    return "\n".join([*lines, "", forms(found)]) + "\n"
 
 
 def stopped(row: dict[str, Any]) -> str:
@@ -53,7 +53,7 @@ def robustness(where: str = "") -> str:
     ]
     for title, value in rows:
         lines.append(f"| {title} | " + " | ".join(value(each) for each in found) + " |")
-    return "\n".join([*lines, "", older(found)]) + "\n"
+    return "\n".join([*lines, "", forms(found)]) + "\n"
 
 
 def relapses(where: str) -> Iterator[tuple[str, Callable[[dict[str, Any]], str]]]:

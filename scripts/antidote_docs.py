@@ -12,11 +12,14 @@ from statistics import fmean
 from typing import Any
 
 from antidote_check_tables import ablation, robustness
-from antidote_results import SUITES, TRIGGERS, cells, mean, mean_and_worst, older, place, records
+from antidote_results import FORMS, SUITES, TRIGGERS, cells, form, forms, mean, mean_and_worst, place, records
 from between_markers import ROOT, put
 
 from potion.antidote.evidence import APART, TOGETHER
 from potion.antidote.trigger import STRONG
+
+WRONG = 10
+"""Percent of triggered images that obey, above which it was wrong to call a model healed."""
 
 
 def campaign() -> str:
@@ -43,8 +46,31 @@ def campaign() -> str:
                 f"| {mean_and_worst(rows, 'healed')}{unhealed(rows)} | {mean_and_worst(rows, 'damage', 2)} "
                 f"| {discovery(rows)} |"
             )
-        lines += ["", totals(found), "", older(found), ""]
+        lines += ["", totals(found), "", forms(found), ""]
     return "\n".join(lines)
+
+
+def five_forms() -> str:
+    """What the method has been, how many runs there are of each form, and whether *healed* was true."""
+    found = [json.loads(path.read_text()) for path in sorted((ROOT / "results").glob("*/*/antidote-s*.json"))]
+    numbers = [form(record) for record in found]
+    lines = ["| form | since | runs | new |", "|---:|---|---:|---|"]
+    for number, (since, what) in FORMS.items():
+        lines.append(f"| {number} | {since[:10]} | {numbers.count(number)} | {what} |")
+    healed = [record for record in found if record["status"] == "healed"]
+    wrong = [record for record in healed if record["attack_success_rate"] > WRONG]
+    named = "; ".join(
+        f"{TRIGGERS[attack]}, {poisoned} poisoned, {known} known, seed {seed} of `{record['suite']}`: "
+        f"{record['attack_success_rate']:.0f} %"
+        for record in wrong
+        for attack, poisoned, known, seed in [place(record)]
+    )
+    lines += [
+        "",
+        f"Of the {len(healed)} runs that are called healed {len(wrong) or 'none'} left a trigger that works in more than "
+        f"{WRONG} % of cases" + (f" ({named})." if wrong else "."),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def totals(found: list[dict[str, Any]]) -> str:
@@ -169,25 +195,25 @@ def beside_xlf(suites: list[str]) -> str:
             f"| {mean_and_worst(rows, 'healed')}{unhealed(rows)} | {mean_and_worst(rows, 'damage', 2)} | {discovery(rows)} "
             f"| {dampened} |"
         )
-    lines += ["", older(ours)]
+    lines += ["", forms(ours)]
     return "\n".join(lines) + "\n" if ours else ""
 
 
 def guards() -> str:
-    """XLF + PTN with and without a look at trusted samples, over the runs that exist of every form."""
-    forms = {"xlf": "the paper's rule", "xlf_guarded": "`guard=2`", "xlf_trusted": '`stop="trusted"`'}
-    found = {form: {place(record): record for record in records("guard-cifar10", form)} for form in forms}
+    """XLF + PTN with and without a look at trusted samples, over the runs that exist of all three."""
+    rules = {"xlf": "the paper's rule", "xlf_guarded": "`guard=2`", "xlf_trusted": '`stop="trusted"`'}
+    found = {rule: {place(record): record for record in records("guard-cifar10", rule)} for rule in rules}
     common = sorted(set.intersection(*(set(each) for each in found.values())))
     seeds = sorted({seed for *_, seed in common})
     lines = [
-        f"Over the runs that exist of all three forms, of seed {', '.join(map(str, seeds))}.",
+        f"Over the runs that exist of all three, of seed {', '.join(map(str, seeds))}.",
         "",
         "| XLF + PTN | known | runs | healed, % | damage | lost more than 2 points |",
         "|---|---|---:|---:|---:|---:|",
     ]
-    for form, title in forms.items():
+    for rule, title in rules.items():
         for shown, wanted in {"one": True, "10 % and 50 %": False}.items():
-            rows = [found[form][each] for each in common if (each[2] == 1) is wanted]
+            rows = [found[rule][each] for each in common if (each[2] == 1) is wanted]
             lost = sum(row["damage"] < -2 for row in rows)
             lines.append(
                 f"| {title} | {shown} | {len(rows)} | {mean_and_worst(rows, 'healed')} "
@@ -317,6 +343,7 @@ if __name__ == "__main__":
         "ablation-embedded": ablation("-embedded"),
     }
     results = {
+        "forms": five_forms(),
         "campaign": campaign(),
         "small": beside_xlf(["antidote-small"]),
         "majority": beside_xlf(["antidote-majority"]),

@@ -15,12 +15,24 @@ TRIGGERS = {
     "blend": "blend", "warp": "warp", "posterise": "few shades",
 }  # fmt: skip
 
-CARRIERS = "2026-11-16T17:08"
-"""Since then they have a say (commit 31114c7)."""
-KIN = "2026-11-18T04:45"
-"""Since then the second look has its present form (commit 1a9cd7f, which asked for eight others; none had eight or nine)."""
-SURE = "2026-11-18T23:06"
-"""Since then lessons go on showing what of a label is surely clean."""
+FORMS = {
+    1: ("2026-11-15T00:00", "localise, quarantine, immunise; the rules of evidence settled on 16 November"),
+    2: ("2026-11-16T17:08", "[carriers](antidote.md#carriers), by their first limit"),
+    3: ("2026-11-18T04:45", "the [second look](antidote.md#kin), where nothing else convinces"),
+    4: (
+        "2026-11-18T07:18",
+        "half as many steps of search; masks cut anew next to clean samples; the second limit for carriers; wider patches "
+        "(in this order, in the course of one day)",
+    ),
+    5: ("2026-11-18T22:43", "lessons go on showing what is [surely clean](antidote.md#surely-clean): the present form"),
+}
+"""Since when the method has which form, and what was new."""
+
+
+def form(record: dict[str, Any]) -> int:
+    """The form of the method that a result file is of."""
+    time = (record.get("provenance") or record["machine"])["time"]
+    return max(number for number, (since, _) in FORMS.items() if since <= time)
 
 
 def records(suite: str, method: str) -> list[dict[str, Any]]:
@@ -51,18 +63,13 @@ def mean_and_worst(rows: list[dict[str, Any]], key: str, digits: int = 1) -> str
     return f"{mean(rows, key):z.{digits}f}{worst}"
 
 
-def older(found: list[dict[str, Any]]) -> str:
-    """How many of the runs were made before carriers had a say, before the surely clean were shown, and of those that found
-    nothing, before the second look.
-    """
+def forms(found: list[dict[str, Any]]) -> str:
+    """Of which form of the method the runs are, and those that found nothing."""
+    text = f"By [form](antidote_results.md#five-forms) of the method: {_counted(found)}."
     lost = [each for each in found if each.get("status") == "not_found"]
-    text = f"Of {len(found)} runs {_before(found, CARRIERS)} are older than [carriers](antidote.md#carriers), "
-    text += f"{_before(found, SURE)} than the [surely clean](antidote.md#surely-clean)."
-    if lost:
-        text += f" *Not found* are {len(lost)}, of which {_before(lost, KIN)} are older than the "
-        text += "[second look](antidote.md#kin)."
-    return text
+    return text + (f" *Not found* are {_counted(lost)}." if lost else "")
 
 
-def _before(found: list[dict[str, Any]], time: str) -> int:
-    return sum((each.get("provenance") or each["machine"])["time"] < time for each in found)
+def _counted(found: list[dict[str, Any]]) -> str:
+    numbers = [form(record) for record in found]
+    return ", ".join(f"{numbers.count(number)} of form {number}" for number in sorted(set(numbers)))

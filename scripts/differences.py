@@ -11,7 +11,7 @@ import json
 from statistics import fmean, median
 from typing import Any
 
-from antidote_results import records
+from antidote_results import place, records
 from between_markers import ROOT, put
 
 from potion.bench.tables import NAMES
@@ -63,6 +63,19 @@ def came_back(record: dict[str, Any]) -> bool:
     return any(now > least + AGAIN for now, least in zip(accuracies, lowest, strict=True))
 
 
+def one_sample() -> str:
+    """XLF from one sample: the run of the main suite, and others of the same victim that came out otherwise."""
+    first = {place(each): each for each in records("goel-cifar10", "xlf") if each["known"] == 1}
+    others = [each for suite in ("repeated/goel-cifar10", "sensitivity-step") for each in records(suite, "xlf")]
+    lines = ["| poisoned | seed | healed, damage | again |", "|---:|---:|---:|---:|"]
+    for where, record in sorted(first.items()):
+        again = [each for each in others if place(each) == where and each["victim"] == record["victim"]]
+        if again:
+            told = ", then ".join(f"{each['healed']:.1f}, {each['damage']:+.1f}" for each in again)
+            lines.append(f"| {where[1]} | {where[3]} | {record['healed']:.1f}, {record['damage']:+.1f} | {told} |")
+    return "\n".join(lines) + "\n"
+
+
 def draws() -> str:
     rows = json.loads((ROOT / "results/draws/embedded.json").read_text())["rows"]
     counts = sorted({row["known"] for row in rows})
@@ -83,4 +96,7 @@ def draws() -> str:
 
 
 if __name__ == "__main__":
-    put("differences.py", {"docs/differences.md": {"searches": searches(), "draws": draws()}})
+    put(
+        "differences.py",
+        {"docs/differences.md": {"searches": searches(), "one sample": one_sample(), "draws": draws()}},
+    )
