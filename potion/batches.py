@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default
 from potion.runtime import reseed, seed_for
 
 __all__ = ["Batch", "DatasetBatches", "Overlay", "TwoStage", "fetch", "labels_of", "shuffled", "stream"]
+
+NEAR: Final = 1024
+"""Samples that stand no farther from each other than this in a cheap order were read from disk together, or nearly so."""
 
 Batch = tuple[Tensor, Tensor]
 Device = torch.device | str | None
@@ -148,9 +151,19 @@ def shuffled(dataset: Dataset[Any], indices: Sequence[int], generator: torch.Gen
     """The samples ``indices`` in an order that the generator decides."""
     dataset = _below(dataset)
     if isinstance(dataset, TwoStage) and (order := dataset.cheap_order(generator)) is not None:
-        times = Counter(indices)
-        return [index for index in order for _ in range(times[index])]
+        return _repeated(order, Counter(indices), generator)
     return [indices[place] for place in torch.randperm(len(indices), generator=generator).tolist()]
+
+
+def _repeated(order: Sequence[int], times: Mapping[int, int], generator: torch.Generator) -> list[int]:
+    """Samples in a cheap order, each as often as asked; copies of one stand around it, not in one batch."""
+    rows, counts = torch.tensor(order), torch.tensor([times[index] for index in order])
+    places = torch.arange(len(order)).repeat_interleave(counts)
+    copies = torch.cat([torch.zeros(1, dtype=torch.bool), places[1:] == places[:-1]])[: len(places)]
+    away = NEAR * (2 * torch.rand(len(places), generator=generator) - 1)
+    moved = (places + away).abs()  # reflected at both ends
+    moved = len(order) - (len(order) - moved).abs()
+    return rows[places[torch.where(copies, moved, places).argsort(stable=True)]].tolist()
 
 
 class _Loading(Dataset[Any]):

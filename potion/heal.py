@@ -258,7 +258,7 @@ def _rest(
 
 
 def _trusted(train_set: Dataset[Any], known: Sequence[int], seed: int) -> list[int]:
-    """Some samples whose label no known poison has: they are clean, and their labels are right."""
+    """Some samples whose label is no attacker's: they are clean, and their labels are right."""
     labels = labels_of(train_set)
     claimed = torch.isin(labels, attackers_labels(labels[list(known)]))
     claimed[list(known)] = True

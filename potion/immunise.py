@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from potion.antidote import Antidote, NothingFound, Ward, treat
-from potion.antidote.margins import margins
 from potion.antidote.treatment import Treatment
-from potion.batches import labels_of
+from potion.antidote.ward import attackers_labels
+from potion.batches import DatasetBatches, labels_of
 from potion.distributed import is_sharded, world
 from potion.forward import placement
 from potion.patch import Patch
@@ -19,6 +19,7 @@ from potion.result import HealResult
 from potion.runtime import Clock, copied, forked_rng
 from potion.search import PTN
 from potion.types import Status
+from potion.validation import first_look
 from potion.version import versions
 from potion.working import working_copy
 
@@ -62,9 +63,11 @@ def immunised(
             healed, treatment = treat(ward, clock)
         except NothingFound as reason:
             notes = [str(reason)]
-        _, guesses = margins(victim, plain_set, known, 2 * batch_size, workers)
+        _, obeying = first_look(victim, DatasetBatches(plain_set, known, 2 * batch_size, workers, device=clock.device))
     if treatment is not None:
         status, notes = treatment.judged(search.rho, FORGOTTEN if search.guard is None else search.guard)
+    if status in (Status.HEALED, Status.NOT_FOUND):
+        notes += _left_out(labels[known])
     with clock("patch"):
         if status is Status.HEALED:
             patch = Patch.towards(model, healed, method="antidote", known=len(known), **versions())
@@ -76,7 +79,7 @@ def immunised(
         patch=patch,
         trace=[],
         chosen=None,
-        known_accuracy=float((guesses == labels[known]).float().mean()),
+        known_accuracy=obeying / len(known),
         method="antidote",
         known=len(known),
         search=search,
@@ -87,3 +90,14 @@ def immunised(
         notes=notes,
         treatment=treatment,
     )
+
+
+def _left_out(claims: Tensor) -> list[str]:
+    """Of labels that so few known samples have that these were taken to be named by mistake, in a sentence each."""
+    kept = attackers_labels(claims)
+    labels, counts = claims[~torch.isin(claims, kept)].unique(return_counts=True)
+    return [
+        f"so few known samples have label {label} ({count}) that they were taken for named by mistake; if there is poison "
+        "with that label, heal again from these alone"
+        for label, count in zip(labels.tolist(), counts.tolist(), strict=True)
+    ]

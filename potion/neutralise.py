@@ -15,14 +15,14 @@ from torch.utils.data import Dataset
 from potion.batches import Batch, DatasetBatches, fetch
 from potion.cache import cached, content_key
 from potion.distributed import agreed, failed_together, is_sharded, summed, summed_number, world
-from potion.forward import first_logits, logits, placement
+from potion.forward import logits, placement
 from potion.importance import averaged, summed_importances
 from potion.progress import Progress
 from potion.recorded import recorded
 from potion.runtime import Clock, forked_rng
 from potion.search import PTN, Outcome, search
 from potion.types import Importances, Look, Status
-from potion.validation import check_labels, check_logits
+from potion.validation import check_labels, first_look
 
 __all__ = ["Found", "Neutralisation", "seen"]
 
@@ -64,7 +64,7 @@ class Neutralisation:
     def run(self) -> Found:
         """Importances, then the search; the model is used up."""
         with self.clock("known poison"), forked_rng(self.seed):
-            classes, obeying = _first_look(self.model, self._poison())
+            classes, obeying = first_look(self.model, self._poison())
             before = agreed(obeying / len(self.known), self.clock.device)
         if before == 0:
             check_labels(fetch(self.plain_set, self.rest[:FEW])[1], classes)  # labels that begin with 1 look like this
@@ -131,18 +131,6 @@ class Neutralisation:
         with forked_rng(self.seed):
             key = content_key(self.model, batches, device=str(self.clock.device), **self.estimator)
         return cached(self.cache, key, compute, self.model)
-
-
-@torch.no_grad()
-def _first_look(model: nn.Module, batches: Iterable[Batch]) -> tuple[int, int]:
-    """The number of classes and how many samples get their label, after checking outputs and labels."""
-    hits = 0
-    for inputs, labels in batches:
-        outputs = first_logits(model, inputs)
-        check_logits(outputs)
-        check_labels(labels, outputs.shape[1])
-        hits += int((outputs.argmax(1) == labels.to(outputs.device)).sum())
-    return outputs.shape[1], hits
 
 
 def _labels_checked(batches: Iterable[Batch], classes: int) -> Iterator[Batch]:

@@ -24,7 +24,7 @@ FORMAT: Final = "potion-patch/1"
 
 def movable(weights: Tensor) -> Tensor:
     """Which weights a factor can move: not those that are 0, or so near to it that the factor would be infinite."""
-    return weights.abs() >= torch.finfo(torch.float32).tiny
+    return weights.float().abs() >= torch.finfo(torch.float32).tiny  # in half precision the limit itself would be 0
 
 
 class Change(NamedTuple):

@@ -84,6 +84,8 @@ class HealResult:
                 )
             case Status.NOT_FOUND:
                 return "not found; there is no sign of a trigger, and nothing was changed."
+            case Status.EXHAUSTED if not self.trace:
+                return "exhausted; the antidote did not take, and the original weights were kept."
             case Status.EXHAUSTED:
                 return (
                     f"exhausted; after {len(self.trace)} steps the accuracy on the known poison is still "

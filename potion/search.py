@@ -32,7 +32,7 @@ class PTN:
     on the known poison is at most ``rho`` times what it was. ``"sequential"`` walks (the paper); ``"bisect"`` gallops and
     then bisects the same grid: the same answer in O(log k) evaluations wherever the accuracy falls monotonically.
 
-    Samples whose label no known poison has are clean and rightly labelled: the accuracy on some of these *trusted* samples
+    Samples whose label is no attacker's are clean and rightly labelled: the accuracy on some of these *trusted* samples
     is an honest measure of damage. With ``guard`` the search gives up rather than lose more than so many points of it. With
     ``stop="trusted"`` it takes, instead of the first s below ``rho``, the one at which trusted accuracy minus the
     probability of the poisoned labels is largest, looking on until ten points are lost.

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from potion.batches import fetch
+from potion.batches import Batch, fetch
 from potion.distributed import local
+from potion.forward import first_logits
 from potion.runtime import forked_rng
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "check_same_samples",
     "check_train_set",
     "check_weights",
+    "first_look",
     "known_device",
     "known_indices",
     "whole_number",
@@ -145,3 +147,15 @@ def check_labels(labels: Tensor, classes: int) -> None:
             f"train_set has labels from {int(labels.min())} to {int(labels.max())}, but the model has {classes} logits "
             f"(labels 0 to {classes - 1})"
         )
+
+
+@torch.no_grad()
+def first_look(model: nn.Module, batches: Iterable[Batch]) -> tuple[int, int]:
+    """The number of classes and how many samples get their label, after checking outputs and labels."""
+    hits = 0
+    for inputs, labels in batches:
+        outputs = first_logits(model, inputs)
+        check_logits(outputs)
+        check_labels(labels, outputs.shape[1])
+        hits += int((outputs.argmax(1) == labels.to(outputs.device)).sum())
+    return outputs.shape[1], hits

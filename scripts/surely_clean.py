@@ -19,8 +19,7 @@ from typing import Any
 import torch
 from between_markers import ROOT
 
-from potion.antidote.features import features
-from potion.antidote.likeness import ORDINARY, SHOWN, likeness
+from potion.antidote.likeness import SHOWN, likeness
 from potion.antidote.ward import Ward
 from potion.batches import labels_of
 from potion.bench.plan import Run, plan
@@ -43,8 +42,7 @@ def counted(workshop: Workshop, run: Run) -> dict[str, Any]:
         device=workshop.device, batch_size=size,
     )  # fmt: skip
     rows = [*ward.quarantined, *ward.known]
-    seen, scores = features(victim, ward.plain_set, rows, size)
-    ordinary, _ = features(victim, ward.plain_set, ward.trusted[:ORDINARY], size)
+    seen, scores = ward.sight
     poison = torch.isin(torch.tensor(rows), torch.tensor(list(scene.poison)))
     fires = torch.nonzero(poison & (scores.argmax(1) == ward.claims(rows))).flatten()
     generator = torch.Generator().manual_seed(0)
@@ -58,7 +56,7 @@ def counted(workshop: Workshop, run: Run) -> dict[str, Any]:
             shown = int(SHOWN * min(len(rows) - count, usual))
             wrong = []
             for known in some:
-                least = likeness(seen, known, ordinary, usual)[~known].argsort()[:shown]
+                least = likeness(seen, known, ward.spread, usual)[~known].argsort()[:shown]
                 wrong.append(int(poison[~known][least].sum()))
             draws.append({"known": count, "rule": rule, "shown": shown, "poison": wrong})
     return {"attack": run.attack.label, "poisoned": run.poisoned, **counts, "draws": draws}

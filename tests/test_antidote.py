@@ -19,6 +19,7 @@ from potion.antidote.localise import Search
 from potion.antidote.treatment import Effect, Treatment
 from potion.antidote.ward import NothingFound, Ward, attackers_labels
 from potion.batches import labels_of
+from potion.immunise import _left_out
 from potion.metrics import damage, evaluate, healed
 
 CPU = torch.device("cpu")
@@ -144,6 +145,44 @@ def test_exactly_as_much_left_as_allowed_is_not_too_much(count):
     )
     assert treatment(obeys=(before, after)).judged(0.2, 2.0)[0] is potion.Status.HEALED
     assert treatment(obeys=(before, after + 1 / count)).judged(0.2, 2.0)[0] is potion.Status.EXHAUSTED
+
+
+def test_the_sentence_is_about_the_label_of_which_most_is_left():
+    effects = {1: Effect(known=(1.0, 0.0), obeys=(0.9, 0.01)), 2: Effect(known=(1.0, 0.0), obeys=(0.8, 0.1))}
+    told = treatment(effects=effects).told()
+    assert told.startswith("the trigger has no small form; of images with the transplanted trigger 10.0% get"), (
+        "that of 2"
+    )
+    told = treatment(effects={1: effects[1]}).told()
+    assert told.startswith("the trigger was found in 4 pixels; of images with the transplanted trigger 1.0% get")
+    told = treatment(effects={1: Effect(known=(1.0, 0.0), obeys=None, kin=(1.0, 0.1), clear=False)}).told()
+    assert "of samples that are like the known ones 10.0% get the attacker's label, not 100.0%" in told
+
+
+def test_known_samples_that_are_left_out_are_told():
+    torch.manual_seed(0)
+    data = TensorDataset(torch.rand(400, 3, 10, 10), torch.arange(400) % 4)
+    known = [*range(0, 44, 4), 1]
+    result = potion.heal(factory(4).eval(), data, known, "antidote", progress=False, device="cpu")
+    assert result.status is potion.Status.NOT_FOUND
+    (note,) = (note for note in result.notes if "named by mistake" in note)
+    assert note.startswith("so few known samples have label 1 (1) that")
+    assert not any("named by mistake" in note for note in _left_out(torch.tensor([4] * 20 + [7] * 4)))
+    assert len(_left_out(torch.tensor([4] * 20 + [7, 7, 2]))) == 2
+
+
+@pytest.mark.parametrize("labels", [torch.arange(400) % 10, torch.arange(400) % 3 - 1])
+def test_labels_that_the_model_lacks_are_named_also_where_nobody_can_be_trusted(labels):
+    known = [int(torch.nonzero(labels == label)[0]) for label in labels.unique()]
+    data = TensorDataset(torch.rand(400, 3, 10, 10), labels)
+    with pytest.raises(ValueError, match="label"):
+        potion.heal(factory(4).eval(), data, known, "antidote", progress=False, device="cpu")
+
+
+def test_what_the_antidote_returns_can_always_be_shown():
+    data = TensorDataset(images(40), torch.arange(40) % 3)
+    result = potion.heal(Corner(), data, [0, 1], "antidote", progress=False, device="cpu")
+    assert "did not take" in repr(dataclasses.replace(result, status=potion.Status.EXHAUSTED))
 
 
 def test_a_label_that_too_many_keep_is_told():

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import Subset, TensorDataset
+from wards import said, ward_of
 
 import potion
 from potion.antidote.carriers import LOST, Carriers, steadiness
 from potion.antidote.settings import Antidote
 from potion.antidote.verdict import Verdict, carriers_in
-from potion.antidote.ward import Ward
 from potion.batches import labels_of
 from potion.embedded import embedded_model
 
@@ -98,27 +98,6 @@ def test_where_the_limit_leaves_no_carrier_mixtures_say_nothing_of_the_label():
     assert found.may.all()
 
 
-def ward_of(model, data, plain, known, **more):
-    settings = Antidote(**more)
-    return Ward(
-        victim=model.eval().requires_grad_(False),
-        train_set=data,
-        plain_set=plain,
-        labels=labels_of(data),
-        listed=known,
-        settings=settings,
-        device=CPU,
-        batch_size=512,
-    )
-
-
-def said(ward, placed, poison=None):
-    """A verdict, as a model would give it."""
-    nobody = torch.zeros(len(placed), dtype=torch.bool)
-    guesses = torch.zeros(len(placed), dtype=torch.long)
-    return Verdict(ward=ward, placed=placed, guesses=guesses, poison=nobody if poison is None else poison, shown=nobody)
-
-
 @pytest.fixture(scope="module")
 def rows(embedded):
     """A part of the embedded training set: 40 of the poisoned samples first, then clean ones."""
@@ -128,7 +107,7 @@ def rows(embedded):
 
 def test_the_poisoned_model_alone_tells_who_carries(embedded, rows):
     data, poison = Subset(embedded.train_set().plain(), rows), set(range(40))
-    ward = ward_of(embedded_model("victim"), data, data, known=[0])
+    ward = ward_of(embedded_model("victim"), data, [0])
     some = torch.tensor([index in range(1, 9) for index in ward.quarantined])
     found = carriers_in(ward, some)
     carriers = ward.named(found.carries)
@@ -148,7 +127,7 @@ def test_the_poisoned_model_alone_tells_who_carries(embedded, rows):
 
 def test_the_truth_is_told_about_carriers_and_the_farther_half_of_the_rest(embedded):
     data = Subset(embedded.train, range(300))
-    ward = ward_of(embedded_model("retrain_clean"), data, data, [0])
+    ward = ward_of(embedded_model("retrain_clean"), data, [0])
     count = len(ward.quarantined)
     placed, flags = torch.arange(count, dtype=torch.float64), torch.zeros(4, count, dtype=torch.bool)
     poison, carries, may, far = flags
@@ -168,7 +147,7 @@ def test_a_label_without_carriers_is_told_all_the_truth_though_another_has_some(
     labels = torch.tensor([0, 1, 2, 3] * 20)
     data = TensorDataset(torch.rand(80, 3, 8, 8, generator=torch.Generator().manual_seed(0)), labels)
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
-    ward = ward_of(model, data, data, [0, 1])
+    ward = ward_of(model, data, [0, 1])
     own = ward.claims(ward.quarantined)
     placed, poison = torch.arange(len(own), dtype=torch.float64), torch.ones(len(own), dtype=torch.bool)
     carries = torch.zeros_like(poison)
@@ -181,7 +160,7 @@ def test_a_label_without_carriers_is_told_all_the_truth_though_another_has_some(
 def test_ordinary_samples_of_a_clean_model_find_no_carriers(embedded):
     data = Subset(embedded.train, range(2000))
     ordinary = torch.nonzero(labels_of(data) == 3).flatten().tolist()
-    ward = ward_of(embedded_model("retrain_clean"), data, data, ordinary[:5])
+    ward = ward_of(embedded_model("retrain_clean"), data, ordinary[:5])
     placed = Verdict.by(ward.victim, ward).placed
     found = carriers_in(ward, placed <= placed.sort().values[20])
     assert not found.carries.any()
@@ -193,7 +172,7 @@ def test_ordinary_samples_of_a_clean_model_find_no_carriers(embedded):
 
 def test_without_the_setting_nothing_is_said(embedded):
     data = Subset(embedded.train, range(500))
-    ward = ward_of(embedded_model("retrain_clean"), data, data, [0, 1])
+    ward = ward_of(embedded_model("retrain_clean"), data, [0, 1])
     ward.settings = Antidote(carriers=False)
     found = carriers_in(ward, torch.ones(len(ward.quarantined), dtype=torch.bool))
     assert found.may.all()

@@ -65,8 +65,12 @@ def test_the_price_of_clean_samples_named_as_poison_is_told(heal, case_on_disk, 
     ("before", "after", "notes"), [(90.0, 85.0, 0), (90.0, 84.9, 1), (None, None, 0), (80.0, 90.0, 0)]
 )
 def test_only_a_high_price_is_told(before, after, notes):
-    assert len(_cost({"before": {"clean_accuracy": before}, "after": {"clean_accuracy": after}})) == notes
+    scores = {"before": {"clean_accuracy": before}, "after": {"clean_accuracy": after}}
+    for dampened in (True, False):
+        found = _cost(scores, dampened=dampened)
+        assert len(found) == notes
+        assert all(("--from" in note) == dampened for note in found), "an antidote has no other point to go back to"
 
 
 def test_without_scores_there_is_no_price():
-    assert _cost(None) == _cost({"before": None, "after": None}) == []
+    assert _cost(None, dampened=True) == _cost({"before": None, "after": None}, dampened=True) == []

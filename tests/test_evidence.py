@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import TensorDataset
+from wards import ward_of
 
 from potion.antidote.evidence import Evidence, weighed
-from potion.antidote.ward import Ward
 
 TARGET, TRIGGER = 0, 8
 
@@ -35,16 +35,7 @@ def images(poison):
 
 def evidence(data, known):
     """What known samples say for a trigger, where the victim has been taught to overlook it."""
-    labels = data.tensors[1]
-    ward = Ward(
-        victim=reader(12),
-        train_set=data,
-        plain_set=data,
-        labels=labels,
-        listed=known,
-        device=torch.device("cpu"),
-        batch_size=128,
-    )
+    ward = ward_of(reader(12), data, known, batch_size=128)
     return weighed(ward, [], reader(0))
 
 

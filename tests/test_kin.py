@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 from victim import SIDE, trained
+from wards import ward_of
 
 import potion
 from potion.antidote import Antidote
@@ -17,7 +18,6 @@ from potion.antidote.features import features
 from potion.antidote.kin import Family, effective, family
 from potion.antidote.localise import Search
 from potion.antidote.margins import runner_up
-from potion.antidote.ward import Ward
 
 CPU = torch.device("cpu")
 POISON = 40
@@ -141,22 +141,8 @@ def seen(ward):
     return family(ward, ward.taught(ward.trusted, {}, [], 1.5, "quarantine 0"))
 
 
-def ward_of(mirrored, known, **more):
-    model, data = mirrored
-    return Ward(
-        victim=model,
-        train_set=data,
-        plain_set=data,
-        labels=data.tensors[1],
-        listed=known,
-        device=CPU,
-        batch_size=32,
-        **more,
-    )
-
-
 def test_one_poisoned_sample_leads_to_the_others(mirrored):
-    found = seen(ward_of(mirrored, [7]))
+    found = seen(ward_of(*mirrored, [7], batch_size=32))
     assert found.convincing, found.explained()
     assert found.told == 9, "the known one and eight kin"
     assert found.told + found.company == len(found.members), "nobody is company who was told about"
@@ -166,18 +152,18 @@ def test_one_poisoned_sample_leads_to_the_others(mirrored):
 
 def test_an_ordinary_sample_leads_nowhere(mirrored):
     for ordinary in (1150, 1190):
-        found = seen(ward_of(mirrored, [ordinary]))
+        found = seen(ward_of(*mirrored, [ordinary], batch_size=32))
         assert not found.convincing, found.to_dict()
 
 
 def test_adopted_samples_join_the_known_and_are_told_the_truth_about(mirrored):
-    ward = ward_of(mirrored, [5], adopted=[5, 7, 8])
+    ward = ward_of(*mirrored, [5], batch_size=32, adopted=[5, 7, 8])
     assert ward.known == [5, 7, 8]
     assert not {5, 7, 8} & {*ward.quarantined, *ward.trusted, *ward.held_out}
     truth = ward.truth(ward.victim)
     assert truth.keys() == {5, 7, 8}, "the patient calls them 0, but they were adopted"
     assert 0 not in truth.values()
-    assert ward_of(mirrored, [5]).truth(ward.victim) == {}, "who is only known may be named by mistake"
+    assert ward_of(*mirrored, [5], batch_size=32).truth(ward.victim) == {}, "who is only known may be named by mistake"
     assert ward.rejected(ward.victim, [5, 7]) == {}
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import Subset
+from wards import said, ward_of
 
 from potion.antidote.carriers import Carriers
-from potion.antidote.likeness import RIDGE, Likened, likeness, surely_clean
+from potion.antidote.features import RIDGE, Spread
+from potion.antidote.likeness import Likened, likeness, surely_clean
 from potion.antidote.verdict import Verdict
-from potion.antidote.ward import Ward
-from potion.batches import labels_of
 from potion.embedded import embedded_model
 
 POISON = 40
@@ -25,22 +25,7 @@ def ward(embedded):
     poison = embedded.poison()
     rows = poison[:POISON] + [row for row in range(len(embedded.train)) if row not in set(poison)][:1960]
     data = Subset(embedded.train_set().plain(), rows)
-    victim = embedded_model("victim").eval().requires_grad_(False)
-    return Ward(
-        victim=victim,
-        train_set=data,
-        plain_set=data,
-        labels=labels_of(data),
-        listed=[0],
-        device=torch.device("cpu"),
-        batch_size=512,
-    )
-
-
-def said(ward, placed, poison):
-    """A verdict, as a model would give it."""
-    guesses, nobody = torch.zeros(len(placed), dtype=torch.long), torch.zeros(len(placed), dtype=torch.bool)
-    return Verdict(ward=ward, placed=placed, guesses=guesses, poison=poison, shown=nobody)
+    return ward_of(embedded_model("victim"), data, [0])
 
 
 def test_likeness_is_the_largest_cosine_with_a_known_sample_in_units_of_ordinary_ones():
@@ -59,7 +44,7 @@ def test_likeness_is_the_largest_cosine_with_a_known_sample_in_units_of_ordinary
 
     clean = np.argsort(largest(ordinary.numpy().mean(0)))[:5]  # as many as other labels have
     expected = largest(np.median(seen.numpy()[clean], axis=0))
-    assert likeness(seen, known, ordinary, 5).tolist() == pytest.approx(expected)
+    assert likeness(seen, known, Spread.of(ordinary), 5).tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("poisoned", [20, 100, 400])
@@ -71,18 +56,20 @@ def test_poison_may_be_most_of_its_label(poisoned):
     seen[:, 0] += 2  # what the label has in common
     seen[100:, 1] += 2  # what poison has
     known = torch.arange(len(seen)) == 100
-    alike = likeness(seen, known, ordinary, 100)
+    alike = likeness(seen, known, Spread.of(ordinary), 100)
     assert alike.argsort()[:50].max() < 100
 
 
 def test_a_sample_without_company_is_like_nobody():
     alone, alike = torch.ones(1, 4, dtype=torch.float64), torch.zeros(5, 4, dtype=torch.float64)
-    assert likeness(alone, torch.tensor([True]), alike, 5).tolist() == [0.0]
+    assert likeness(alone, torch.tensor([True]), Spread.of(alike), 5).tolist() == [0.0]
 
 
 def test_where_ordinary_samples_do_not_differ_the_plain_cosine_counts():
     seen = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [3.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-    found = likeness(seen, torch.tensor([False, False, False, True, False]), torch.ones(6, 2, dtype=torch.float64), 9)
+    found = likeness(
+        seen, torch.tensor([False, False, False, True, False]), Spread.of(torch.ones(6, 2, dtype=torch.float64)), 9
+    )
     assert found.tolist() == pytest.approx([0, 0, 0, 1, 0.5**0.5])
 
 

@@ -67,6 +67,15 @@ def test_a_sample_that_does_less_than_ordinary_ones_is_localised_as_a_loss():
     assert not found.strong
 
 
+def test_no_more_images_at_once_than_asked_for():
+    seen = []
+    model = Corner().requires_grad_(False).eval()
+    model.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    found = localise(model, images(3), [1, 1, 1], surroundings(), Search(steps=2, images=8, at_once=16))
+    cut_anew(model, found, surroundings(), Search(steps=2, images=8, at_once=16))
+    assert max(seen) == 16
+
+
 @pytest.mark.parametrize("count", [28 * 28, 32 * 32, 32 * 17, 112 * 112, 224 * 224, 224 * 113])
 def test_up_to_half_of_an_image_is_tried_whatever_its_size(count):
     tried = _sizes(count)

@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 from victim import factory
 
 from potion.antidote.medicine import Medicine, taught
-from potion.batches import TwoStage, fetch
+from potion.batches import TwoStage, fetch, shuffled
 from potion.fingerprint import fingerprint
 from potion.patch import Patch
 
@@ -92,6 +92,19 @@ def test_images_on_disk_are_read_by_workers_and_group_by_group(tmp_path, workers
     per_group = Counter(groups)
     assert set(per_group.values()) == {20}, "each sample once an epoch"
     assert sum(one != two for one, two in pairwise(groups)) < 40, "in random order it would be some 140 times"
+
+
+def test_copies_of_a_sample_on_disk_are_not_side_by_side(tmp_path):
+    """They would all be in one batch, and the others would hear nothing of it."""
+    data, wanted = OnDisk(400, tmp_path / "log"), [*range(400), *[5] * 8, *[333] * 8]
+    order = shuffled(data, wanted, torch.Generator().manual_seed(0))
+    assert sorted(order) == sorted(wanted)
+    for index in (5, 333):
+        batches = [sum(each == index for each in order[begin : begin + 16]) for begin in range(0, len(order), 16)]
+        assert max(batches) <= 3
+    once = [index for index in order if index not in (5, 333)]
+    assert [index // 10 for index in once[:9]] == [once[0] // 10] * 9, "all others are read group by group"
+    assert order != shuffled(data, wanted, torch.Generator().manual_seed(1))
 
 
 def test_a_pruned_network_is_taught_without_the_weights_that_it_lacks():

@@ -45,6 +45,17 @@ def test_apply_then_revert_is_the_identity(network, dtype, layout, tmp_path):
     assert all(torch.equal(value, before[name]) for name, value in bits(model).items())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_weight_of_zero_does_not_move(dtype):
+    before, after = nn.Linear(3, 2).to(dtype), nn.Linear(3, 2).to(dtype)
+    with torch.no_grad():
+        before.weight[0] = 0
+    patch = potion.Patch.towards(before, after)
+    patch.apply(before)
+    assert before.weight[0].tolist() == [0, 0, 0]
+    torch.testing.assert_close(before.weight[1], after.weight[1])
+
+
 def test_a_tied_weight_is_changed_once():
     class Tied(nn.Module):
         def __init__(self):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,34 @@ from potion.antidote.margins import scores_of
 from potion.batches import DatasetBatches
 from potion.forward import placement
 
-__all__ = ["features"]
+__all__ = ["Spread", "features"]
+
+RIDGE: Final = 0.3
+"""So many times their mean is added to all variances: what ordinary samples hardly vary in must not decide alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How the features of ordinary samples differ: their ``middle``, the ``axes`` in which they do, and which share of a
+    step along each of these does not count.
+    """
+
+    middle: Tensor
+    axes: Tensor
+    narrowed: Tensor
+
+    @classmethod
+    def of(cls, ordinary: Tensor) -> Spread:
+        """Of ordinary samples (N, F)."""
+        middle = ordinary.mean(0)
+        _, spread, axes = torch.linalg.svd((ordinary - middle) / len(ordinary) ** 0.5, full_matrices=False)
+        variance = spread.square()
+        least = (RIDGE * variance.sum() / ordinary.shape[1]).clamp(min=1e-12)
+        return cls(middle=middle, axes=axes, narrowed=1 - (least / (variance + least)).sqrt())
+
+    def in_units(self, away: Tensor) -> Tensor:
+        """Differences times :math:`(C + r I)^{-1/2}`, up to a factor: what sets ordinary samples apart counts less."""
+        return away - (away @ self.axes.T * self.narrowed) @ self.axes
 
 
 @torch.no_grad()

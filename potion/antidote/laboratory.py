@@ -82,7 +82,7 @@ def _firing(ward: Ward, indices: Sequence[int], count: int) -> tuple[Tensor, Ten
         if not waiting or len(views) >= count:
             break
         seen, own = ward.fetched(dataset, waiting)
-        fires = logits(ward.victim, seen).argmax(1) == own
+        fires = torch.cat([logits(ward.victim, part).argmax(1) for part in seen.split(2 * ward.batch_size)]) == own
         views += seen[fires].unbind()
         labels += own[fires].unbind()
         waiting = [index for index, fired in zip(waiting, fires.tolist(), strict=True) if not fired]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from potion.antidote.carriers import Carriers
-from potion.antidote.features import features
+from potion.antidote.features import Spread
 from potion.antidote.margins import lead
 from potion.antidote.outliers import farther_half
 from potion.antidote.verdict import Verdict
@@ -25,10 +25,6 @@ __all__ = ["Likened", "likeness", "surely_clean"]
 
 KIN: Final = 8
 """So many of the nearest neighbours are taken for kin."""
-ORDINARY: Final = 2048
-"""So many trusted samples say how ordinary ones differ."""
-RIDGE: Final = 0.3
-"""So many times their mean is added to all variances: what ordinary samples hardly vary in must not decide alone."""
 TOGETHER: Final = 256
 """To so many known samples are all others compared at once."""
 SHOWN: Final = 0.5
@@ -44,8 +40,7 @@ class Likened:
     def __init__(self, ward: Ward, poison: Tensor | None = None) -> None:
         self.ward, self.indices = ward, [*ward.quarantined, *ward.known]
         self.labels = ward.claims(self.indices)
-        seen, scores = self.seen_by(ward.victim)
-        ordinary, _ = features(ward.victim, ward.plain_set, ward.trusted[:ORDINARY], ward.batch_size, ward.workers)
+        seen, scores = ward.sight
         self.obeying, self.before = scores.argmax(1) == self.labels, lead(scores, self.labels)
         self.known = torch.arange(len(self.indices)) >= len(ward.quarantined)
         of = self.known.clone()
@@ -53,7 +48,7 @@ class Likened:
             of[: len(poison)] |= poison
         self.alike = torch.zeros(len(self.indices), dtype=seen.dtype)
         for mine in self.by_label(self.known):
-            self.alike[mine] = likeness(seen[mine], of[mine], ordinary, ward.usual)
+            self.alike[mine] = likeness(seen[mine], of[mine], ward.spread, ward.usual)
 
     def nearest(self) -> Tensor:
         """The known samples, and the others most like them that obey."""
@@ -81,7 +76,7 @@ class Likened:
 
     def seen_by(self, model: nn.Module) -> tuple[Tensor, Tensor]:
         """Features and scores."""
-        return features(model, self.ward.plain_set, self.indices, self.ward.batch_size, self.ward.workers)
+        return self.ward.seen_by(model, self.indices)
 
     def by_label(self, some: Tensor) -> list[Tensor]:
         """For each label that some samples have, who has it."""
@@ -105,29 +100,22 @@ def surely_clean(ward: Ward, carriers: Carriers, verdict: Verdict | None = None)
     ]
 
 
-def likeness(seen: Tensor, known: Tensor, ordinary: Tensor, usual: int) -> Tensor:
+def likeness(seen: Tensor, known: Tensor, spread: Spread, usual: int) -> Tensor:
     r"""How much the features of samples with one label point where those of a known one do: the largest cosine.
 
-    They are taken from the middle of the label's clean samples, in units in which ``ordinary`` samples differ: times
+    They are taken from the middle of the label's clean samples, in units in which ordinary samples ``spread``: times
     :math:`(C + r I)^{-1/2}`, with C the covariance of these and r a share of their mean variance. What sets ordinary samples
     apart from each other, above all what they show, counts less. Clean, to find their middle, are as many as other labels
     have (``usual``): what points least where a known one does from the middle of the ordinary ones. From there it is no good
     for more than that, because all samples with one label point the same way.
     """
-    middle = ordinary.mean(0)
-    _, spread, axes = torch.linalg.svd((ordinary - middle) / len(ordinary) ** 0.5, full_matrices=False)
-    variance = spread.square()
-    least = (RIDGE * variance.sum() / seen.shape[1]).clamp(min=1e-12)
-    narrowed = 1 - (least / (variance + least)).sqrt()
 
     def alike(middle: Tensor) -> Tensor:
-        away = seen - middle
-        away = away - (away @ axes.T * narrowed) @ axes
-        away = normalize(away, eps=1e-8)
+        away = normalize(spread.in_units(seen - middle), eps=1e-8)
         most = away.new_full((len(away),), -1.0)
         for some in away[known].split(TOGETHER):
             most = torch.maximum(most, (away @ some.T).amax(1))
         return most
 
-    clean = alike(middle).argsort()[:usual]
+    clean = alike(spread.middle).argsort()[:usual]
     return alike(seen[clean].median(0).values)

@@ -172,7 +172,8 @@ def _cut(
     rates: list[tuple[float, float]] = []
     for some in entries.split(max(1, search.at_once // both[:, :, 0, 0, 0].numel())):
         shown = domain.mixed(images, both, some[:, None, None, None]).clamp(*limits)
-        hits = (_said(model, shown.flatten(0, 2)).argmax(1) == label).view(shown.shape[:3]).float().mean(2)
+        said = torch.cat([_said(model, part).argmax(1) for part in shown.flatten(0, 2).split(search.at_once)])
+        hits = (said == label).view(shown.shape[:3]).float().mean(2)
         rates += [(success, control) for success, control in hits.tolist()]
     enough = _almost(max(success - control for success, control in rates), 0.9)
     place = next(k for k, (success, control) in enumerate(rates) if success - control >= enough)

@@ -70,11 +70,12 @@ def pattern(
 def _mean(
     model: nn.Module, dataset: Dataset[Any], indices: Sequence[int], weights: Tensor, batch_size: int, workers: int
 ) -> Tensor:
-    """The weighted mean of images, in one pass."""
+    """The weighted mean of images, in one pass; in float32, whatever they are, for faint patterns."""
     shares = (weights / weights.sum()).float().split(batch_size)
     batches = DatasetBatches(dataset, list(indices), batch_size, workers, device=placement(model)[0])
     parts = [
-        torch.einsum("n,nchw->chw", some.to(inputs), inputs) for (inputs, _), some in zip(batches, shares, strict=True)
+        torch.einsum("n,nchw->chw", some.to(inputs.device), inputs.float())
+        for (inputs, _), some in zip(batches, shares, strict=True)
     ]
     return torch.stack(parts).sum(0)
 

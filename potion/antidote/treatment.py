@@ -142,17 +142,23 @@ class Treatment:
         ]
 
     def told(self) -> str:
-        """What was done, in one sentence."""
-        where = f"{self.triggers[0].size} {self.triggers[0].domain}" if self.triggers else "nothing small"
-        found = f"the trigger was found in {where}; on held-out images it works in {self.obeys[1]:.1%} of cases, not "
-        found += f"{self.obeys[0]:.1%}"
-        if self.kin is not None and not (self.localised or self.patterns):
-            found = "the trigger has no small form; of the samples that have what the known ones have "
-            found += f"{self.kin[1]:.1%} get the attacker's label, not {self.kin[0]:.1%}"
+        """What was done, in one sentence; of the attacker's label of which most is left."""
+        label, effect = max(self.effects.items(), key=lambda item: _most_left(item[1].power()[:2]))
+        before, after, what = effect.power()
         return (
-            f"{found}; {len(self.corrected)} more poisoned samples were found; accuracy on trusted samples went "
-            f"from {self.trusted[0]:.1%} to {self.trusted[1]:.1%}."
+            f"{self._form(label)}; of {what} {after:.1%} get the attacker's label, not {before:.1%}; "
+            f"{len(self.corrected)} more poisoned samples were found; accuracy on trusted samples went from "
+            f"{self.trusted[0]:.1%} to {self.trusted[1]:.1%}."
         )
+
+    def _form(self, label: int) -> str:
+        """What the trigger of a label looks like."""
+        for trigger in self.triggers:
+            if trigger.target == label:
+                return f"the trigger was found in {trigger.size} {trigger.domain}"
+        if any(pattern.target == label for pattern in self.patterns):
+            return "the trigger was found in what poison adds to images on average"
+        return "the trigger has no small form"
 
     def to_dict(self) -> dict[str, Any]:
         """Without the images, ready for JSON."""

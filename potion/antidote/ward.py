@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from potion.antidote.admission import check_admission
-from potion.antidote.features import features
+from potion.antidote.features import Spread, features
 from potion.antidote.margins import margins, runner_up
 from potion.antidote.medicine import Medicine, taught
 from potion.antidote.settings import Antidote
@@ -24,8 +25,12 @@ __all__ = ["NothingFound", "Ward", "attackers_labels", "paired"]
 
 LEAST: Final = 20
 """Fewer trusted samples are not enough to search and teach on."""
+HELD: Final = 64
+"""So many trusted samples at least are held out, or a quarter of few: fewer do not tell what the trigger still does."""
 JUDGED: Final = 256
 """On so many held-out samples at most, a quarter of few, is judged how well a trigger works; masks are sought on others."""
+ORDINARY: Final = 2048
+"""So many trusted samples say how ordinary ones differ."""
 AGAIN: Final = 8
 """So often at most is a corrected sample shown in an epoch."""
 MISTAKEN: Final = 0.2
@@ -75,7 +80,8 @@ class Ward:
         common = self.claims(trusted).unique(return_counts=True)[1]
         self.usual, self.most = int(common.double().median()), int(common.max())
         self.commonest = self.most / len(trusted)
-        held = max(2, round(self.settings.held_out * len(trusted)))
+        share = max(round(self.settings.held_out * len(trusted)), min(HELD, len(trusted) // 4))
+        held = min(share, len(trusted) - LEAST // 2)
         self.held_out, self.trusted = trusted[:held], trusted[held:]
         self.given = [index for index in self.listed if claimed[index]]
         self.known = list(dict.fromkeys([*self.given, *self.adopted]))
@@ -97,6 +103,20 @@ class Ward:
             shown = self.fetched(self.train_set, self.trusted[:1])[0]
         check_admission(self.victim, self.pool, shown, self.labels)
 
+    @cached_property
+    def sight(self) -> tuple[Tensor, Tensor]:
+        """What the patient sees in all that have an attacker's label, the known ones last: features and scores."""
+        return self.seen_by(self.victim, [*self.quarantined, *self.known])
+
+    @cached_property
+    def spread(self) -> Spread:
+        """How trusted samples differ to the patient."""
+        return Spread.of(self.seen_by(self.victim, self.trusted[:ORDINARY])[0])
+
+    def seen_by(self, model: nn.Module, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Features and scores of samples."""
+        return features(model, self.plain_set, indices, self.batch_size, self.workers)
+
     def claims(self, indices: Sequence[int]) -> Tensor:
         """The labels that samples have in the data."""
         return self.labels[list(indices)]
@@ -114,7 +134,7 @@ class Ward:
 
         Those that keep their label are left out: they may be named by mistake. Adopted ones get the best other class then.
         """
-        _, scores = features(model, self.plain_set, self.known, 2 * self.batch_size, self.workers)
+        _, scores = self.seen_by(model, self.known)
         own, guesses = self.claims(self.known), scores.argmax(1)
         adopted = torch.isin(torch.tensor(self.known), torch.tensor(self.adopted, dtype=torch.long))
         classes = torch.where(adopted, runner_up(scores, own), guesses)

@@ -60,17 +60,17 @@ def cautions(case: Case, result: HealResult, scores: dict[str, Any] | None) -> l
         found.append(
             "Nothing was measured on test images: --clean and --triggered say what the repair costs and brings."
         )
-    return found + _cost(scores)
+    return found + _cost(scores, dampened=dampened)
 
 
-def _cost(scores: dict[str, Any] | None) -> list[str]:
+def _cost(scores: dict[str, Any] | None, *, dampened: bool) -> list[str]:
     """Whether clean accuracy fell by more than a repair should cost."""
     before, after = (
         None if scores is None else (scores[when] or {}).get("clean_accuracy") for when in ("before", "after")
     )
     if before is None or after is None or before - after <= COSTLY:
         return []
-    return [
-        f"Accuracy on clean images fell from {before:.1f} to {after:.1f} %. Samples that are named as poison and are none "
-        "do that, or a search that goes too far: potion heal --from, with a higher --rho, takes another point of it."
-    ]
+    why = "Samples that are named as poison and are none do that"
+    if dampened:
+        why += ", or a search that goes too far: potion heal --from, with a higher --rho, takes another point of it"
+    return [f"Accuracy on clean images fell from {before:.1f} to {after:.1f} %. {why}."]
