@@ -111,11 +111,17 @@ def test_what_was_not_healed_is_not_called_healed(status, title):
 
 
 def test_a_treatment_has_no_search():
-    treatment = {"obeys": [0.95, 0.03], "trusted": [0.91, 0.92], "corrected": {"17": 1, "40": 9}}
+    treatment = {
+        "power": [0.95, 0.03],
+        "judged_by": "samples that are like the known ones",
+        "trusted": [0.91, 0.92],
+        "corrected": {"17": 1, "40": 9},
+    }
     treated = {**bare_result(), "method": "antidote", "chosen": None, "trace": [], "treatment": treatment}
     layers = [{"name": "stem", "changed": 432, "weights": 432}]
     page = Read(heal_page({**treated, "layers": layers, "classes": ["bag", "coat"], "notes": ["one sample only"]}))
     assert "432 of 432 (100 %)" in page.text
+    assert re.search(r"of samples that are like the known ones 3\S* % get the attacker's label", page.text)
     assert "taught the truth about the trigger instead of being searched" in page.text
     for words in ("Look at this first", "one sample only", "Poison found beside it", "17: coat", "40: 9"):
         assert words in page.text
@@ -302,7 +308,7 @@ def test_the_command_that_does_it_again_is_on_the_page():
     assert expected in unescape(page)
 
 
-@pytest.mark.parametrize("broken", [{}, {"obeys": [0.9]}, {"obeys": ["a", "b"], "trusted": [1, 1]}])
+@pytest.mark.parametrize("broken", [{}, {"power": [0.9]}, {"power": ["a", "b"], "trusted": [1, 1]}])
 def test_a_treatment_without_its_numbers_is_refused(broken):
     treated = {
         **bare_result(),
@@ -311,5 +317,5 @@ def test_a_treatment_without_its_numbers_is_refused(broken):
         "trace": [],
         "treatment": {"localised": True, **broken},
     }
-    with pytest.raises(ReportError, match=r"treatment\.obeys must be two numbers"):
+    with pytest.raises(ReportError, match=r"treatment\.power must be two numbers"):
         heal_page(treated)

@@ -141,10 +141,15 @@ class Treatment:
             if count > CROWDED * self.most
         ]
 
+    @property
+    def worst(self) -> tuple[int, tuple[float, float, str]]:
+        """The attacker's label of which most is left, and by what it is judged."""
+        powers = {label: effect.power() for label, effect in self.effects.items()}
+        return max(powers.items(), key=lambda item: _most_left(item[1][:2]))
+
     def told(self) -> str:
         """What was done, in one sentence; of the attacker's label of which most is left."""
-        label, effect = max(self.effects.items(), key=lambda item: _most_left(item[1].power()[:2]))
-        before, after, what = effect.power()
+        label, (before, after, what) = self.worst
         return (
             f"{self._form(label)}; of {what} {after:.1%} get the attacker's label, not {before:.1%}; "
             f"{len(self.corrected)} more poisoned samples were found; accuracy on trusted samples went from "
@@ -170,6 +175,8 @@ class Treatment:
             "known": list(self.known),
             "obeys": list(self.obeys),
             "kin": None if self.kin is None else list(self.kin),
+            "power": list(self.worst[1][:2]),
+            "judged_by": self.worst[1][2],
             "effects": {str(label): asdict(effect) for label, effect in self.effects.items()},
             "trusted": list(self.trusted),
             "carriers": self.carriers,

@@ -75,10 +75,12 @@ def _check(data: dict[str, Any]) -> None:
     if data["status"] == "healed" and not table(data, "chosen") and not treated:
         raise ReportError("chosen is missing: a healed result names the step that it took")
     if data["status"] == "healed" and treated:
-        for key in ("obeys", "trusted"):
+        for key in ("power", "trusted"):
             pair = listed(table(data, "treatment"), key)
             if len(pair) != 2 or not all(isinstance(each, int | float) for each in pair):
                 raise ReportError(f"treatment.{key} must be two numbers, before and after")
+        if not isinstance(table(data, "treatment").get("judged_by"), str):
+            raise ReportError("treatment.judged_by is missing")
     for where, keys in (
         (data, ("known", "known_accuracy", "weights_changed")),
         (table(data, "search"), ("rho",)),

@@ -37,13 +37,13 @@ def outcome(result: dict[str, Any]) -> Outcome:  # noqa: PLR0911 (one for each s
     changed = f"{result['weights_changed']:,} weight{' was' if result['weights_changed'] == 1 else 's were'}"
     match status:
         case Status.HEALED if treated := result.get("treatment"):
-            power, accuracy = ([_percent(each) for each in treated[key]] for key in ("obeys", "trusted"))
+            power, accuracy = ([_percent(each) for each in treated[key]] for key in ("power", "trusted"))
             return Outcome(
                 "good",
                 "Healed",
-                f"A trigger was found in {known} and taken out: put onto held-out images it works on {power[1]} of them, "
-                f"before it was {power[0]}. Accuracy on trusted samples went from {accuracy[0]} to {accuracy[1]}. For this "
-                f"{changed} changed a little.",
+                f"A trigger was found in {known} and taken out: of {treated['judged_by']} {power[1]} get the attacker's "
+                f"label, before it was {power[0]}. Accuracy on trusted samples went from {accuracy[0]} to {accuracy[1]}. "
+                f"For this {changed} changed a little.",
                 "This is judged by the trigger that was found, on images whose labels can be trusted, and by known ones.",
             )
         case Status.HEALED:
