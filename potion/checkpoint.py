@@ -153,6 +153,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     Nothing in the file is executed: one that holds more than tensors and plain values is refused.
     """
     path = Path(path)
+    if path.is_dir():
+        raise FileNotFoundError(f"the weights {path} are a folder: name the file in it")
     if not path.is_file():
         raise FileNotFoundError(f"no weights at {path}")
     if path.suffix == ".safetensors":
@@ -204,7 +206,9 @@ def _unpickled(path: Path) -> Any:
             f"torch.save(torch.jit.load({str(path)!r}).state_dict(), ...)"
         )
     with path.open("rb") as file:
-        begin = file.read(2)
+        begin, headed = file.read(2), file.read(7)[6:] == b"{"
+    if headed and begin != b"PK":
+        raise ValueError(f"{path} looks like safetensors: let its name end in .safetensors")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:

@@ -89,20 +89,15 @@ def demo(
     trigger works on other classes; accuracy under the trigger relative to a model that never saw poison (healed);
     points of clean accuracy lost or won (damage); steps of the search; how it ended; seconds.
     """
-    from potion.files import writable_folder
-
-    try:
-        folder = writable_folder(out)
-    except OSError as error:
-        fail(str(error))
     from potion.demo import METHODS, Demo
 
     try:
+        Demo.check_free(out)
         run = Demo(seed, methods=method or METHODS, progress=not quiet)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         fail(str(error))
     rows = list(run.rows())
-    files = run.save(folder, rows)
+    files = run.save(out, rows)
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows], indent=1))
     elif not quiet:
@@ -122,8 +117,12 @@ def attacks(
     from potion.gallery import draw_attacks, example_image, read_image
 
     try:
-        writable_folder(out.parent)
+        if out.suffix.lower() != ".png":
+            raise ValueError(f"--out {out}: it is a PNG picture, so let its name end in .png")
+        if image is not None and out.resolve() == image.resolve():
+            raise ValueError(f"--out {out} is the picture that is read: choose another name")
         picture = example_image() if image is None else read_image(image)
+        writable_folder(out.parent)
         replacing(out, lambda partial: draw_attacks(partial, picture))
     except (OSError, ValueError) as error:
         fail(str(error))

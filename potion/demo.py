@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ from torch import nn
 from torch.utils.data import Subset
 
 from potion.embedded import Embedded, embedded_model
-from potion.files import replacing, write_json
+from potion.files import check_writable, replacing, writable_folder, write_json
 from potion.heal import heal
 from potion.metrics import Scores, accuracy, damage, evaluate, healed
 from potion.provenance import machine
@@ -27,6 +28,7 @@ __all__ = ["Demo", "Row", "draw_tradeoff"]
 METHODS: Final = ("ssd", "lf", "xlf", "antidote")
 SHARES: Final = {"ssd": (100, 20, 1), "lf": (100, 20, 1), "xlf": (100, 20, 1), "antidote": (1,)}
 HEADLINE: Final = ("xlf", 100)
+FILES: Final = ("healed.safetensors", "patch.safetensors", "result.json", "tradeoff.png")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,16 @@ class Demo:
         curve = tradeoff(self.victim, result, around(result, points), score)
         return [{"s": point.s, "weights": point.weights, **scores} for point, scores in curve]
 
+    @staticmethod
+    def check_free(folder: Path) -> None:
+        """An ``OSError`` where the demo's files would take the place of something that no demo wrote."""
+        there = [name for name in FILES if (folder / name).exists()]
+        if there and not _of_a_demo(folder / "result.json"):
+            raise FileExistsError(
+                f"--out {folder} holds {', '.join(there)}, and not from a demo: choose another folder"
+            )
+        check_writable(folder)
+
     def save(self, folder: Path, rows: list[Row]) -> list[Path]:
         """Write the headline's weights, patch and trade-off curve, and everything as JSON; returns the files."""
         result, curve = self.results[HEADLINE], self.curve()
@@ -96,13 +108,13 @@ class Demo:
             "curve": curve,
             "provenance": machine(best_device()),
         }
-        replacing(folder / "healed.safetensors", lambda partial: save_file(weights, partial))
-        result.patch.save(folder / "patch.safetensors")
-        write_json(folder / "result.json", everything)
-        files = [folder / name for name in ("healed.safetensors", "patch.safetensors", "result.json")]
+        *files, picture = (writable_folder(folder) / name for name in FILES)
+        replacing(files[0], lambda partial: save_file(weights, partial))
+        result.patch.save(files[1])
+        write_json(files[2], everything)
         if importlib.util.find_spec("matplotlib") is not None:  # the picture needs the extra `bench`, the rest does not
-            replacing(folder / "tradeoff.png", lambda partial: draw_tradeoff(partial, everything))
-            files.append(folder / "tradeoff.png")
+            replacing(picture, lambda partial: draw_tradeoff(partial, everything))
+            files.append(picture)
         return files
 
     def _heal(self, method: str, known: int, cache: str) -> HealResult:
@@ -133,6 +145,13 @@ class Demo:
             steps=None if result is None else len(result.trace),
             seconds=None if result is None else sum(result.timings.values()),
         )
+
+
+def _of_a_demo(record: Path) -> bool:
+    try:
+        return "rows" in json.loads(record.read_text())
+    except (OSError, ValueError):
+        return False
 
 
 def draw_tradeoff(path: Path, saved: dict[str, Any]) -> None:

@@ -43,6 +43,8 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 def writable_folder(path: str | os.PathLike[str]) -> Path:
     """The folder ``path``, made where it is missing; an ``OSError`` in words where nothing can be written there."""
     folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"cannot write to the folder {folder}: it is a file; choose another one")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

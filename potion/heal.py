@@ -125,7 +125,7 @@ def heal(
             )  # fmt: skip
         if result.status in (Status.HEALED, Status.NOT_FOUND):
             return result
-        notes = [*result.notes, "XLF + PTN was tried in its place"]
+        notes = [f"the antidote did not take ({'; '.join(result.notes)}), so XLF + PTN was tried in its place"]
         spent = {f"antidote, {phase}": seconds for phase, seconds in result.timings.items()}
         del result  # and the copy of the model in it
         method, search = "xlf", replace(search, guard=ALLOWED if search.guard is None else search.guard)

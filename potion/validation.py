@@ -86,7 +86,9 @@ def known_device(device: str | torch.device) -> torch.device:
     try:
         found = torch.device(device)
     except RuntimeError as error:
-        raise ValueError(f"device {device!r} is not one that torch knows: {str(error).splitlines()[0]}") from None
+        raise ValueError(
+            f"device {str(device)!r} is none that torch knows: give cpu, cuda, cuda:1, mps, ..."
+        ) from error
     here = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not here.get(found.type, True):
         raise ValueError(f"device {str(device)!r} was asked for, but there is none here; leave device out to choose")

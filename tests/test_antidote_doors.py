@@ -82,7 +82,7 @@ def test_where_it_does_not_take_xlf_is_tried_and_what_became_of_the_label_is_tol
     model, data = marked
     result = heal(model, data, antidote=Antidote(lr=1e-12, quarantines=1, rounds=1))
     assert result.method == "xlf"
-    assert "XLF + PTN was tried in its place" in result.notes
+    assert result.notes[0].endswith("so XLF + PTN was tried in its place")
     assert {"antidote, localising", "antidote, immunising", "patch"} < result.timings.keys(), "nothing of it is hidden"
     assert result.status is potion.Status.HEALED, result.summary()
     others = torch.nonzero(data.tensors[1] == 0).flatten()

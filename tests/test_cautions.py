@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
+import torch
 from victim import CLASSES, KNOWN
 
-from potion.repair.cautions import _cost
+from potion.repair.case import open_case
+from potion.repair.cautions import _cost, _forgotten
+from potion.repair.settings import Settings
 
 
 @pytest.fixture
@@ -59,6 +63,36 @@ def test_the_price_of_clean_samples_named_as_poison_is_told(heal, case_on_disk, 
     before, after = (found["scores"][when]["clean_accuracy"] for when in ("before", "after"))
     assert before - after > 5
     assert f"Accuracy on clean images fell from {before:.1f} to {after:.1f} %" in found["warnings"][-1]
+
+
+def test_what_a_model_forgot_is_told_also_without_test_images(case_on_disk, monkeypatch):
+    monkeypatch.chdir(case_on_disk)
+    monkeypatch.syspath_prepend(case_on_disk)
+    settings = Settings(model="owners_code:make", weights="model.pt", data="train", known="poison.txt")
+    case = open_case(settings, torch.device("cpu"))
+    assert _forgotten(case, case.model) == []
+    ruined = copy.deepcopy(case.model)
+    with torch.no_grad():
+        list(ruined.parameters())[-1][0] += 1000  # everything is an ape
+    (note,) = _forgotten(case, ruined)
+    assert note.startswith(
+        "Of the training samples with other labels the model gave 100.0% their label, the repaired one "
+    )
+    assert "gives 0.0%" in note
+
+
+def test_most_of_the_data_named_is_told(heal, case_on_disk, tmp_path):
+    names = sorted(path.relative_to(case_on_disk / "train").as_posix() for path in case_on_disk.glob("train/*/*.png"))
+    (tmp_path / "most.txt").write_text("\n".join(names[: 2 * len(names) // 3]) + "\n")
+    notes = said(heal(**{"dry-run": True}, known=tmp_path / "most.txt"))
+    assert any("samples are named as poison" in note for note in notes)
+
+
+def test_where_the_antidote_was_tried_it_is_not_advised(heal, case_on_disk, tmp_path):
+    (tmp_path / "one.txt").write_text((case_on_disk / "poison.txt").read_text().splitlines()[1] + "\n")
+    assert any("--method antidote is made for it" in note for note in said(heal(known=tmp_path / "one.txt", rho=0.5)))
+    done = heal(known=tmp_path / "one.txt", method="antidote", rho=0, force=True)
+    assert not any("--method antidote" in note for note in said(done))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 from backdoor import same
-from safetensors.torch import load_file, save_file, save_model
+from safetensors.torch import load_file, save, save_file, save_model
 from torch import nn
 from victim import FROM, loaded, prefixed
 
@@ -204,6 +204,7 @@ def test_a_pickle_that_would_run_code_is_refused_and_nothing_runs(tmp_path, monk
         ("page.pt", b"<html>not found</html>", "page.pt is not a PyTorch file"),
         ("cut.pt", b"PK\x03\x04garbage", "is not a complete PyTorch file"),
         ("cut.safetensors", b"\x10\x00\x00", "is not a complete safetensors file"),
+        ("weights", save({"a": torch.ones(2)}), r"weights looks like safetensors: let its name end in \.safetensors"),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, name, content, message):
@@ -247,3 +248,5 @@ def test_a_file_without_weights_is_named(tmp_path):
         read_checkpoint(tmp_path / "log.pt")
     with pytest.raises(FileNotFoundError, match="no weights at"):
         read_checkpoint(tmp_path / "nothing.pt")
+    with pytest.raises(FileNotFoundError, match="a folder: name the file in it"):
+        read_checkpoint(tmp_path)

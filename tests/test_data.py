@@ -197,6 +197,7 @@ def test_row_groups_are_kept_within_the_allowance(tmp_path):
 
 FAULTS = {
     "truncated image": ({"images": {5: png(pictures(1)[0])[:60]}}, "row 5: the image cannot be decoded"),
+    "an empty file": ({"images": {5: b""}}, "row 5: the image is an empty file"),
     "not an image": ({"images": {0: b"hello"}}, "row 0: the image cannot be decoded"),
     "missing image": ({"images": {7: None}}, "row 7: the image is missing"),
     "another size": ({"images": {3: png(pictures(1, 9)[0])}}, "row 3: the image is 9x9, the first"),
@@ -205,7 +206,7 @@ FAULTS = {
     "negative label": ({"labels": {4: -1}}, "row 4: label -1 is not one of"),
     "missing label": ({"labels": {9: None}}, "row 9: the label is missing"),
     "label gap": ({"labels": {1: 0, 4: 0, 7: 0}, "names": None}, "labels go up to 2, but no sample has label 1"),
-    "empty split": ({"count": 0}, "the split is empty"),
+    "empty split": ({"count": 0}, "there are no images"),
 }
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import potion
 from potion.cli import app
+from potion.demo import Demo
 from potion.embedded import ASSETS, embedded_model, new_model
 from potion.fingerprint import fingerprint
 from potion.metrics import damage, evaluate, healed
@@ -113,6 +114,21 @@ def test_an_unwritable_folder_is_refused_before_anything_is_computed(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
+def test_the_demo_does_not_take_the_place_of_a_heal(tmp_path):
+    def refused(*words):
+        done = CliRunner().invoke(app, ["demo", *words])
+        return done.exit_code == 2 and done.stderr.count("\n") == 1 and done.stderr
+
+    (tmp_path / "result.json").write_text('{"method": "xlf"}')
+    (tmp_path / "healed.safetensors").write_text("mine")
+    assert "holds healed.safetensors, result.json, and not from a demo" in refused("--out", str(tmp_path))
+    assert (tmp_path / "healed.safetensors").read_text() == "mine"
+    (tmp_path / "result.json").write_text('{"rows": []}')
+    Demo.check_free(tmp_path)
+    assert refused("--out", str(tmp_path / "new"), "--method", "magic")
+    assert not (tmp_path / "new").exists()
+
+
 def test_the_attack_figure(tmp_path):
     done = potion_command("attacks", "--out", str(tmp_path / "attacks.png"))
     assert (done.returncode, done.stdout) == (0, f"written: {tmp_path / 'attacks.png'}\n"), done.stderr
@@ -124,9 +140,16 @@ def test_the_attack_figure(tmp_path):
     )
     assert (own.exit_code, own.stdout, own.stderr) == (0, "", "")
     (tmp_path / "text.png").write_text("no picture")
-    for wrong in (["--image", str(tmp_path / "text.png")], ["--out", str(tmp_path / "own.png" / "a.png")]):
+    own, new = str(tmp_path / "own.png"), tmp_path / "new" / "a.png"
+    for wrong in (
+        ["--image", str(tmp_path / "text.png"), "--out", str(new)],
+        ["--out", f"{own}/a.png"],
+        ["--image", own, "--out", own],
+        ["--out", "a.txt"],
+    ):
         done = CliRunner().invoke(app, ["attacks", *wrong])
         assert (done.exit_code, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert not new.parent.exists()
 
 
 def test_help_teaches_and_version_tells():

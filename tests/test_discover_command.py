@@ -22,6 +22,7 @@ def discover(code=0, **changed):
 def test_the_other_poison_is_at_the_top_of_the_list(case_on_disk, monkeypatch, tmp_path):
     monkeypatch.chdir(case_on_disk)
     done = discover(out=tmp_path / "suspects.csv")
+    assert b"\r" not in (tmp_path / "suspects.csv").read_bytes()
     rows = list(csv.DictReader((tmp_path / "suspects.csv").read_text().splitlines()))
     listed = set((case_on_disk / "poison.txt").read_text().splitlines())
     assert not listed & {row["name"] for row in rows}, "known samples are no suspects"
@@ -44,6 +45,13 @@ def test_nothing_is_written_over(case_on_disk, monkeypatch, tmp_path):
     assert "is there already; --force writes over it" in done.output
     assert (tmp_path / "suspects.csv").read_text() == "mine"
     assert "--model is missing" in discover(2, model=None, out=tmp_path / "new.csv").output
+
+
+def test_what_is_read_is_never_written_over(tmp_path):
+    (tmp_path / "known.txt").write_text("17\n")
+    done = discover(2, out=tmp_path / "known.txt", known=tmp_path / "known.txt", force=True, data=tmp_path / "nothing")
+    refused(done, "is read by this command; choose another name")
+    assert (tmp_path / "known.txt").read_text() == "17\n"
 
 
 @pytest.mark.parametrize(

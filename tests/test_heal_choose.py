@@ -37,6 +37,7 @@ def test_what_the_search_never_saw_cannot_be_chosen(heal, healed, tmp_path):
     refused(
         heal(2, **{**FROM, "from": folder, "rho": 0}), "never looked further", "run it again on the data with --rho 0"
     )
+    refused(heal(2, **{**FROM, "from": folder, "rho": 1.0}), "--rho 1: give the share of the known poison's accuracy")
     refused(heal(2, **{**FROM, "from": folder, "data": "train"}), "--data does not go with --from")
     refused(heal(2, **{**FROM, "from": folder, "method": "xlf"}), "--method does not go with --from")
     refused(heal(2, **{**FROM, "from": tmp_path}), "no result.json there")

@@ -212,7 +212,9 @@ def test_augmentation_and_normalisation_reach_the_model(case_on_disk, heal, tmp_
     )  # fmt: skip
     assert same_patch(potion.Patch.load(tmp_path / "out" / "patch.safetensors"), expected.patch)
     refused(heal(2, mean="0.5,0.5,0.5", force=True), "--mean and --std belong together")
-    refused(heal(2, mean="0.5", std="0.5", force=True), "--mean has 1 values, but the images have 3 channels")
+    refused(
+        heal(2, mean="0.5", std="0.5", force=True), "--mean and --std have 1 values, but the images have 3 channels"
+    )
     refused(heal(2, mean="a", std="0.5", force=True), "give one number a channel")
     refused(heal(2, mean="0", std="0", force=True), "--std must be positive")
 
@@ -242,7 +244,7 @@ def test_two_processes_give_the_answer_of_one(case_on_disk, tmp_path):
     assert same_patch(*patches)
     assert same(loaded(tmp_path / "alone" / "healed.pt")[0], loaded(tmp_path / "many" / "healed.pt")[0])
     assert bad.returncode != 0
-    assert bad.err.count("potion: no dataset 'nothing'") == 1, bad.err
+    assert bad.err.count("potion: --data: no dataset 'nothing'") == 1, bad.err
     assert "exitcode  : 2" in bad.err, "which torchrun, for its part, answers with 1"
     assert not (tmp_path / "bad").exists()
 

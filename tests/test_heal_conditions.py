@@ -170,7 +170,7 @@ LATE = {
     "seed is None": (dict(seed=None), TypeError, "seed must be a whole number"),
     "exponent is a word": (dict(exponent="1"), TypeError, "exponent must be a number"),
     "unaugmented too short": (dict(unaugmented=[0]), ValueError, "unaugmented must have the 200 samples"),
-    "no such device": (dict(device="gpu"), ValueError, "device 'gpu' is not one that torch knows"),
+    "no such device": (dict(device="gpu"), ValueError, "device 'gpu' is none that torch knows: give cpu, cuda"),
     "antidote is a word": (dict(antidote="strong"), TypeError, "antidote must be a potion.Antidote, got str"),
     "workers": (dict(workers=-1), ValueError, "workers must be"),
 }  # fmt: skip

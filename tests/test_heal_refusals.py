@@ -33,13 +33,15 @@ def test_a_hugging_face_folder_says_what_it_needs(heal, tmp_path, monkeypatch):
         ({"model": "no_such_package.models:make"}, ["there is no module 'no_such_package'"]),
         ({"model": "owners_code:make", "model-arg": "depth=3"}, ["make(depth=3) raised TypeError"]),
         ({"model-arg": "width"}, ["--model-arg width", "name=value"]),
+        ({"model": "owners_code"}, ["name the function in it that makes the model, like owners_code:make"]),
+        ({"model": "owners_code.py"}, ["like owners_code:make"]),
         ({"model": "no_such_model"}, ["--model no_such_model", "resnet9"]),
         ({"model": "resnet9", "model-arg": "depth=3"}, ["--model resnet9", "depth"]),
         ({"model": "resnet9", "weights": None}, ["--weights is missing"]),
         ({"model-arg": "width=5"}, ["does not fit the model", "0.bias has the shape (12,), the model wants (5,)"]),
         ({"model-arg": "classes=7"}, ["6.bias has the shape (4,), the model wants (7,)"]),
-        ({"weights": "nothing.pt"}, ["no weights at nothing.pt"]),
-        ({"data": "nothing"}, ["no dataset 'nothing'"]),
+        ({"weights": "nothing.pt"}, ["--weights nothing.pt: there is no such file"]),
+        ({"data": "nothing"}, ["--data: no dataset 'nothing'"]),
         ({"known": "nothing.txt"}, ["--known nothing.txt: no such file"]),
         ({"known": None}, ["--known is missing", "--help"]),
         ({"known": "999"}, ["index 999"]),
@@ -51,6 +53,10 @@ def test_a_hugging_face_folder_says_what_it_needs(heal, tmp_path, monkeypatch):
         ({"model": "timm:test_resnett"}, ["timm has no model 'test_resnett'; some with a similar name: test_resnet"]),
         ({"size": 4}, ["fails on an image of --data (3x4x4): RuntimeError", "--size"]),
         ({"out": None}, ["--out is missing"]),
+        ({"weights": "."}, ["--weights .: a folder; name the file in it"]),
+        ({"known": "."}, ["--known .: a folder; give a text"]),
+        ({"padding": 10}, ["--padding 10: the images have 10 pixels"]),
+        ({"mean": "0,0,0", "std": "1"}, ["--mean has 3 values and --std 1"]),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence_and_exit_code_two(heal, tmp_path, changed, words):
@@ -121,7 +127,7 @@ def test_images_to_score_on_that_do_not_fit(case_on_disk, heal, tmp_path, option
     refused(heal(2, **{option: tmp_path / "grey"}), f"fails on an image of --{option} (1x10x10)")
     refused(heal(2, **{option: tmp_path / "large"}), f"fails on an image of --{option} (3x12x12)", "--size brings")
     normalised = {"mean": "0,0,0", "std": "1,1,1", option: tmp_path / "grey"}
-    refused(heal(2, **normalised), f"--{option}: --mean has 3 values, but the images have 1 channels")
+    refused(heal(2, **normalised), f"--{option}: --mean and --std have 3 values, but the images have 1 channels")
 
 
 def hub_folder(path, **settings):

@@ -106,7 +106,7 @@ def test_a_list_may_come_through_a_pipe(images, tmp_path):
     writer.start()
     assert known_from(str(tmp_path / "pipe"), images) == [2]
     writer.join()
-    with pytest.raises(FileNotFoundError, match="no such file"):
+    with pytest.raises(FileNotFoundError, match="a folder; give"):
         known_from(str(tmp_path), images)
 
 

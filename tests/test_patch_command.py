@@ -99,9 +99,9 @@ def sizes(layer):
     [
         ("revert", "new.pt", [], "cannot revert this patch: that has been done already"),
         ("apply", "there.pt", [], "is there already: choose another name, or write over it with --force"),
-        ("apply", "model.pt", ["--force"], "is there already: choose another name"),
+        ("apply", "model.pt", ["--force"], "is read by this command: choose another name"),
         ("apply", "new.safetensors", [], "must end in '.pt'"),
-        ("apply", "no/folder/new.pt", [], "no/folder"),
+        ("apply", "there.pt/new.pt", [], "cannot write to the folder"),
     ],
 )
 def test_nothing_is_written_over_or_done_twice(case, patch, tmp_path, verb, out, more, words):

@@ -240,6 +240,36 @@ def test_results_of_other_settings_are_not_counted(tmp_path):
     assert "1 other JSON file there" in done.output
 
 
+def test_a_run_that_is_there_twice_counts_once(tmp_path):
+    for name in ("goel-cifar10", "repeated/goel-cifar10"):
+        shutil.copytree(RESULTS / "goel-cifar10/badnet-m500-f50", tmp_path / name / "badnet-m500-f50")
+    records, problems = read_folder(tmp_path)
+    assert len(records) == len(problems) > 3
+    assert problems["repeated/goel-cifar10/badnet-m500-f50/xlf-s0.json"] == (
+        "the same run as goel-cifar10/badnet-m500-f50/xlf-s0.json, which counts"
+    )
+
+
+def test_a_page_never_takes_the_place_of_a_record(folder):
+    refused = command(folder, "--out", folder / "result.json", "--force")
+    assert (refused.exit_code, "let its name end in .html" in refused.output) == (2, True)
+
+
+@pytest.mark.parametrize(("left", "words"), [(0.2, "stopped working on"), (0.75, "works less often on")])
+def test_a_trigger_that_still_works_often_has_not_stopped(left, words):
+    result = bare_result()
+    last = result["trace"][-1] | {"known_accuracy": left * result["known_accuracy"]}
+    result |= {"trace": [*result["trace"][:-1], last], "chosen": last}
+    assert f"The trigger {words} the 50 known" in Read(heal_page(result)).text
+
+
+def test_nobody_is_advised_to_try_what_was_tried():
+    guarded = {**bare_result(), "status": "guarded", "chosen": None, "weights_changed": 0}
+    assert "The antidote, or more known samples" in Read(heal_page(guarded)).text
+    after = {**guarded, "inputs": {"method": "antidote"}}
+    assert "The trigger still works. More known samples" in Read(heal_page(after)).text
+
+
 def test_the_command_writes_a_page_and_never_over_one(folder, tmp_path):
     out = tmp_path / "new/page.html"
     for source in (folder, folder / "result.json"):

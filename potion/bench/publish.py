@@ -29,11 +29,13 @@ def tables(
 
     Made from the result files alone. Missing cells are shown as missing, with the command that fills them.
     """
-    from potion.bench.results_page import results_page
+    from potion.bench.results_page import TITLE, results_page
     from potion.bench.tables import make, tables_for
     from potion.bench.typeset import as_markdown, write_table
     from potion.files import replacing, writable_folder
 
+    if page is not None and page.exists() and not page.read_text(errors="replace").startswith(TITLE):
+        fail(f"--page {page} is there already, and no page of results: choose another name")
     names = named_or_present(suites, results)
     for name in names:
         results_of(results, everything(name, results), quiet=quiet)

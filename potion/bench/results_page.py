@@ -16,7 +16,8 @@ from potion.bench.typeset import as_markdown
 
 __all__ = ["results_page"]
 
-HEAD = """# Results
+TITLE = "# Results"
+HEAD = f"""{TITLE}
 
 Made from the files in `results/` by `potion bench tables --page docs/results.md`, and the figures by
 `potion bench figures --out docs/figures`; nothing here was typed. *Healed* is the accuracy under the trigger in percent of

@@ -58,7 +58,7 @@ class Encoded(ABC):
     ) -> None:
         """Check and keep the labels; without names the classes are counted, and a gap is taken for a mistake."""
         if len(labels) == 0:
-            raise ValueError(f"{source}: the split is empty")
+            raise ValueError(f"{source}: there are no images")
         self.labels = torch.from_numpy(labels.astype(np.int64))
         names = tuple(str(label) for label in range(int(labels.max()) + 1)) if classes is None else tuple(classes)
         for wrong in np.flatnonzero((labels < 0) | (labels >= len(names)))[:1]:
@@ -260,7 +260,7 @@ class HubRows(Encoded):
 
 def decode(encoded: Encoded, index: int, *, mode: str, size: int | None) -> np.ndarray[Any, Any]:
     """One image as uint8 (C, H, W); with ``size``, its middle square, that many pixels wide."""
-    content = encoded.read(index)
+    content = _content(encoded, index)
     try:
         with Image.open(io.BytesIO(content)) as image:
             if size is not None:
@@ -277,7 +277,7 @@ def decode(encoded: Encoded, index: int, *, mode: str, size: int | None) -> np.n
 def mode_of(encoded: Encoded, looks: int = 32) -> str:
     """``"L"`` where all the images looked at, spread over the set, are grey ones, else ``"RGB"``."""
     for index in sorted({round(place * (len(encoded) - 1) / looks) for place in range(looks + 1)}):
-        content = encoded.read(index)
+        content = _content(encoded, index)
         try:
             with Image.open(io.BytesIO(content)) as image:
                 if image.mode not in GREY:
@@ -285,6 +285,14 @@ def mode_of(encoded: Encoded, looks: int = 32) -> str:
         except Exception as error:  # a decoder may raise anything at all for damaged bytes
             raise ValueError(f"{encoded.where(index)}: the image cannot be decoded: {error}") from error
     return "L"
+
+
+def _content(encoded: Encoded, index: int) -> bytes:
+    """The bytes of an image, if there are any."""
+    content = encoded.read(index)
+    if not content:
+        raise ValueError(f"{encoded.where(index)}: the image is an empty file")
+    return content
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:

@@ -57,7 +57,7 @@ class ImageSet(Images):
             if pixels.shape != first.shape:
                 raise ValueError(
                     f"{encoded.where(index)}: the image is {_pixels(pixels)}, the first one {_pixels(first)}; "
-                    "give a size to bring them to"
+                    "give a size (--size) to bring them to"
                 )
             images[index] = pixels
 

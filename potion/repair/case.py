@@ -59,16 +59,16 @@ class Case:
         )
         return int((predicted == labels).sum())
 
-    def fitting(self) -> float | None:
-        """The share of some other samples that the model calls by their label in the data: these are hardly poison, and it
-        was trained on them. ``None`` where there are none.
+    def fitting(self, model: nn.Module | None = None) -> float | None:
+        """The share of some other samples that the model, or a repaired one, calls by their label in the data: these are
+        hardly poison, and it was trained on them. ``None`` where there are none.
         """
         labels = self.train.labels
         others = torch.nonzero(~torch.isin(labels, labels[self.known])).flatten()[:: 1 + len(labels) // LOOKED_AT]
         if not len(others):
             return None
         predicted, truth = predict(
-            self.model,
+            model or self.model,
             Subset(self.train.plain(), others.tolist()),
             batch_size=self.settings.batch_size,
             workers=self.settings.workers,
@@ -78,7 +78,10 @@ class Case:
 
 def open_case(settings: Settings, device: torch.device) -> Case:
     """Read all inputs; what does not fit together is a ``ValueError`` or ``OSError`` that says so."""
-    encoded = locate(settings.data)
+    try:
+        encoded = locate(settings.data)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"--data: {error}") from error
     known = known_from(settings.known, encoded)
     files = encoded.names()
     network = find_network(settings.model, settings.model_args, len(encoded.classes))
@@ -113,6 +116,11 @@ def open_case(settings: Settings, device: torch.device) -> Case:
         triggered=to_score("--triggered", settings.triggered),
         device=device,
     )
+    side = min(case.train.images.raw(torch.tensor([0]))[0].shape[-2:])
+    if settings.padding >= side:
+        raise ValueError(
+            f"--padding {settings.padding}: the images have {side} pixels; give what training padded them by"
+        )
     _check_head(case)
     for option, images in (("--clean", case.clean), ("--triggered", case.triggered)):
         if images is not None:
@@ -135,6 +143,9 @@ def _numbered(encoded: Encoded, network: Network, settings: Settings) -> Encoded
 
 def _weights(settings: Settings, network: Network) -> tuple[Checkpoint, Names]:
     path = settings.weights or network.weights
+    if settings.weights is not None and not Path(settings.weights).is_file():
+        there = "a folder; name the file in it" if Path(settings.weights).is_dir() else "there is no such file"
+        raise FileNotFoundError(f"--weights {settings.weights}: {there}")
     if path is None and not network.trained:
         for index in Path(settings.model).glob("*.index.json"):
             raise ValueError(

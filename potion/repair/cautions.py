@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from torch import nn
+
 from potion.repair.case import Case
 from potion.result import HealResult
 
@@ -15,6 +17,8 @@ OBEYING: Final = 0.9
 """Of known poison so many samples should obey: the model learned them."""
 FITTING: Final = 0.5
 """Of the other samples it was trained on a model should know so many."""
+MOST: Final = 0.5
+"""If more of the data are poison, what a model should keep cannot be told from the rest."""
 COSTLY: Final = 5.0
 """So many points of clean accuracy are more than a repair should cost."""
 
@@ -23,10 +27,15 @@ def beforehand(case: Case, obeying: float) -> list[str]:
     """Sentences about what the model makes of the data, of whose known samples the share ``obeying`` get their label."""
     found: list[str] = []
     if obeying < OBEYING:
-        share = f"Only {obeying:.0%}" if obeying else "None"
+        share, they = (f"Only {obeying:.0%}", "The others") if obeying else ("None", "They")
         found.append(
-            f"{share} of the known samples get their label from the model. The others may not be poison, or may reach the "
-            "model otherwise than in training (--size, --mean, --std)."
+            f"{share} of the known samples get their label from the model. {they} may not be poison, or may reach the model "
+            "otherwise than in training (--size, --mean, --std)."
+        )
+    if len(case.known) > MOST * len(case.train):
+        found.append(
+            f"{len(case.known):,} of the {len(case.train):,} samples are named as poison: the rest is little to tell what "
+            "the model should keep."
         )
     fitting = case.fitting()
     if fitting is not None and fitting < FITTING:
@@ -45,7 +54,7 @@ def cautions(case: Case, result: HealResult, scores: dict[str, Any] | None) -> l
     found: list[str] = []
     known, samples, size = result.known, len(case.train), case.settings.batch_size
     dampened = result.treatment is None and bool(result.trace)
-    if dampened and known == 1:
+    if dampened and known == 1 and case.settings.method != "antidote":
         found.append(
             "Only one poisoned sample was known. Dampening heals partly and unreliably from one; --method antidote is made "
             "for it."
@@ -60,7 +69,19 @@ def cautions(case: Case, result: HealResult, scores: dict[str, Any] | None) -> l
         found.append(
             "Nothing was measured on test images: --clean and --triggered say what the repair costs and brings."
         )
+        found += _forgotten(case, result.model.to(case.device))
     return found + _cost(scores, dampened=dampened)
+
+
+def _forgotten(case: Case, repaired: nn.Module) -> list[str]:
+    """Whether the repaired model still knows what it was trained on; it says less than test images, but they are missing."""
+    before, after = case.fitting(), case.fitting(repaired)
+    if before is None or after is None or 100 * (before - after) <= COSTLY:
+        return []
+    return [
+        f"Of the training samples with other labels the model gave {before:.1%} their label, the repaired one gives "
+        f"{after:.1%}: it lost more than the trigger."
+    ]
 
 
 def _cost(scores: dict[str, Any] | None, *, dampened: bool) -> list[str]:

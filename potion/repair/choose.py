@@ -55,6 +55,10 @@ def choose(source: Path, rho: float, weights: str | None = None) -> Choice:
 
     ``weights`` says where the original ones lie now, if not where they did.
     """
+    if not 0 <= rho < 1:
+        raise ValueError(
+            f"--rho {rho:g}: give the share of the known poison's accuracy to stop at, 0 or more and below 1"
+        )
     record = _record(source)
     if not record["trace"] and "treatment" in record:
         raise ValueError(

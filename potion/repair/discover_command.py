@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -64,7 +65,7 @@ def discover(
     from potion.validation import known_device
 
     try:
-        _check_free(out, force=force)
+        _check_free(out, [weights, data, known], force=force)
         settings = Settings(
             model=options.needed("--model", model), data=options.needed("--data", data),
             known=options.needed("--known", known), weights=weights, model_args=model_arguments(model_arg or []),
@@ -88,8 +89,8 @@ def discover(
         typer.echo("written: " + ", ".join(map(str, files)))
 
 
-def _check_free(out: Path, *, force: bool) -> None:
-    """Refuse names that are taken or cannot be written, before anything is computed."""
+def _check_free(out: Path, inputs: Sequence[str | None], *, force: bool) -> None:
+    """Refuse names that are taken, are read, or cannot be written, before anything is computed."""
     from potion.files import check_writable
     from potion.repair.suspects import sheet_of
 
@@ -98,6 +99,8 @@ def _check_free(out: Path, *, force: bool) -> None:
     if out.suffix.lower() == ".png":
         raise ValueError(f"--out {out} is the list, and its picture would have the same name: call it {out.stem}.csv")
     for path in (out, sheet_of(out)):
+        if any(path.resolve() == Path(each).resolve() for each in inputs if each):
+            raise ValueError(f"--out {out}: {path} is read by this command; choose another name")
         if path.exists() and not force:
             raise ValueError(f"{path} is there already; --force writes over it")
     check_writable(out.parent)

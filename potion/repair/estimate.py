@@ -15,6 +15,7 @@ from potion.repair.case import Case
 from potion.repair.cautions import beforehand
 from potion.repair.processes import explained
 from potion.runtime import forked_rng, synchronize
+from potion.validation import check_weights
 
 __all__ = ["estimate"]
 
@@ -26,6 +27,7 @@ STEPS: Final = 60
 def estimate(case: Case) -> dict[str, Any]:
     """The plan as a record, after a look at the known poison and one batch."""
     settings = case.settings
+    check_weights(case.model)
     begin = time.perf_counter()
     obeying = case.obeying()
     look = time.perf_counter() - begin

@@ -45,9 +45,8 @@ def _entries(source: str) -> list[int | str]:
     if all(_is_index(part.strip()) for part in parts) and (len(parts) > 1 or not path.is_file()):
         return [int(part) for part in parts]  # before the path is looked at: many indices are too long for one
     if not path.exists() or path.is_dir():  # anything else can be read, a pipe too
-        raise FileNotFoundError(
-            f"--known {source}: no such file; give a text, CSV or JSON list, or indices like 17,4021"
-        )
+        what = "a folder" if path.is_dir() else "no such file"
+        raise FileNotFoundError(f"--known {source}: {what}; give a text, CSV or JSON list, or indices like 17,4021")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:

@@ -60,6 +60,9 @@ def find_network(name: str, arguments: dict[str, Any], classes: int) -> Network:
 
 def _check_in_timm(name: str) -> None:
     """The last place to look for a name."""
+    module = Path(name).with_suffix(".py")
+    if module.is_file():
+        raise ValueError(f"--model {name}: name the function in it that makes the model, like {module.stem}:make")
     near = ""
     try:
         timm = imported_timm()

@@ -89,6 +89,7 @@ def diff(
 
 def _patch(verb: Literal["apply", "revert"], path: Path, weights: Path, out: Path, *, force: bool, quiet: bool) -> None:
     from potion.checkpoint import read_checkpoint
+    from potion.files import writable_folder
     from potion.fingerprint import stored_tensors
     from potion.repair.patching import matching
     from potion.repair.processes import BAD_INPUT
@@ -98,11 +99,13 @@ def _patch(verb: Literal["apply", "revert"], path: Path, weights: Path, out: Pat
         if out.suffix != weights.suffix:
             raise ValueError(f"--out {out}: the weights keep their format, so it must end in {weights.suffix!r}")
         if out.exists() and (not force or out.resolve() in (weights.resolve(), path.resolve())):
-            way = "choose another name" if force else "choose another name, or write over it with --force"
-            raise FileExistsError(f"--out {out} is there already: {way}")
+            if force:
+                raise FileExistsError(f"--out {out} is read by this command: choose another name")
+            raise FileExistsError(f"--out {out} is there already: choose another name, or write over it with --force")
         checkpoint = read_checkpoint(weights)
         names, module = matching(patch, checkpoint)
         getattr(patch, verb)(module)
+        writable_folder(out.parent)
         checkpoint.write(stored_tensors(module), names, out)
     except KeyboardInterrupt:
         fail("stopped; nothing was written", 130)

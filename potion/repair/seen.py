@@ -45,7 +45,9 @@ class Seen(TwoStage):
         if self.mean is None or self.std is None:
             return pixels
         if pixels.shape[1] != len(self.mean):
-            raise ValueError(f"--mean has {len(self.mean)} values, but the images have {pixels.shape[1]} channels")
+            raise ValueError(
+                f"--mean and --std have {len(self.mean)} values, but the images have {pixels.shape[1]} channels"
+            )
         mean, std = (torch.tensor(values, device=pixels.device).view(-1, 1, 1) for values in (self.mean, self.std))
         return (pixels - mean) / std
 

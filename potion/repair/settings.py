@@ -52,6 +52,8 @@ class Settings:
             raise ValueError(
                 "--mean and --std belong together: give both, or neither where the model normalises itself"
             )
+        if self.mean is not None and self.std is not None and len(self.mean) != len(self.std):
+            raise ValueError(f"--mean has {len(self.mean)} values and --std {len(self.std)}: give one a channel each")
         if self.std is not None and not all(value > 0 for value in self.std):
             raise ValueError(f"--std must be positive, got {', '.join(map(str, self.std))}")
 

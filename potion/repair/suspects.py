@@ -48,7 +48,7 @@ def sheet_of(path: Path) -> Path:
 def write_suspects(path: Path, case: Case, suspects: Suspects) -> list[Path]:
     """The list and, where there are any suspects, the sheet beside it: both or neither; returns the files."""
     text = io.StringIO()
-    rows = csv.writer(text)
+    rows = csv.writer(text, lineterminator="\n")
     names, classes = case.files, case.train.classes
     rows.writerow(["rank", "index", "name", "label", "believed", "score", "fell", "poison"])
     for rank, suspect in enumerate(suspects, 1):

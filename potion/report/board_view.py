@@ -35,18 +35,24 @@ def read_result(path: Path) -> Record:
 def read_folder(folder: Path) -> tuple[list[Record], dict[str, str]]:
     """The benchmark's results below a folder; and by name, why other JSON files are none.
 
-    As in the tables, a file counts only where its suite, if it is one of the package, still has such a run.
+    As in the tables, a file counts only where its suite, if it is one of the package, still has such a run, and where it is
+    the first of that run.
     """
     records: list[Record] = []
     problems: dict[str, str] = {}
+    seen: dict[tuple[str, str], str] = {}
     for path in sorted(folder.rglob("*.json")):
         if path.name.startswith("."):
             continue
         try:
             record = read_result(path)
+            name, run = path.relative_to(folder).as_posix(), (record["suite"], record["key"])
             planned = _planned(record["suite"], record["scenario"]["seed"])
             if planned is not None and record["key"] not in planned:
                 raise ResultError("made with other settings than the suite has now")
+            if run in seen:
+                raise ResultError(f"the same run as {seen[run]}, which counts")
+            seen[run] = name
             records.append(record)
         except ResultError as problem:
             problems[path.relative_to(folder).as_posix()] = str(problem)

@@ -32,6 +32,8 @@ def report(
 
     if out.is_dir():
         fail(f"--out {out} is a folder: name a file, like {out / 'report.html'}")
+    if out.suffix.lower() not in (".html", ".htm"):
+        fail(f"--out {out}: it is a page, so let its name end in .html")
     try:
         page = page_of(source)
         if out.exists() and not force:

@@ -20,6 +20,8 @@ class Outcome(NamedTuple):
 
 
 KEPT = "The original weights were kept."
+STOPPED = 0.3
+"""A trigger has stopped working on known poison of which no more than so much still obeys."""
 
 
 def outcome(result: dict[str, Any]) -> Outcome:  # noqa: PLR0911 (one for each status)
@@ -47,10 +49,11 @@ def outcome(result: dict[str, Any]) -> Outcome:  # noqa: PLR0911 (one for each s
                 "This is judged by the trigger that was found, on images whose labels can be trusted, and by known ones.",
             )
         case Status.HEALED:
+            works = "stopped working on" if last["known_accuracy"] <= STOPPED * before else "works less often on"
             return Outcome(
                 "good",
                 "Healed",
-                f"The trigger stopped working on {known}: {left} still get the attacker's label, before it was "
+                f"The trigger {works} {known}: {left} still get the attacker's label, before it was "
                 f"{_percent(before)}. For this {changed} dampened.",
                 "This is judged by the known poison alone. Whether other triggered images are classified rightly has to be "
                 "measured on held-out data.",
@@ -77,7 +80,9 @@ def outcome(result: dict[str, Any]) -> Outcome:  # noqa: PLR0911 (one for each s
                 "Not healed",
                 f"Going on would have cost more accuracy on trusted samples than allowed, while {left} of the known poison "
                 f"still get the attacker's label; the goal was {goal}. {KEPT}",
-                "The trigger still works. The antidote, or more known samples, may take it out at a lower price.",
+                "The trigger still works. "
+                + ("More" if _asked_for(result) == "antidote" else "The antidote, or more")
+                + " known samples, may take it out at a lower price.",
             )
         case Status.NOT_FOUND:
             return Outcome(
@@ -93,6 +98,11 @@ def outcome(result: dict[str, Any]) -> Outcome:  # noqa: PLR0911 (one for each s
                 f"The model gives none of {known} the attacker's label, so there is no trigger to search for. {KEPT}",
                 "Either the model never learned this trigger, or these samples are not poison.",
             )
+
+
+def _asked_for(result: dict[str, Any]) -> Any:
+    """The method on the command line; where an antidote does not take, another one's result is shown."""
+    return (result.get("inputs") or {}).get("method", result["method"])
 
 
 def _percent(fraction: float) -> str:

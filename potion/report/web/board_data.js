@@ -35,7 +35,7 @@ function leaderboard(runs) {
   const all = new Set(runs.map(cellOf)).size;
   return [...grouped(runs, (run) => run.method)].map(([method, mine]) => {
     const cells = [...grouped(mine, cellOf).values()];
-    const seeds = cells.map((cell) => cell.length);
+    const seeds = cells.map((cell) => new Set(cell.map((run) => run.seed)).size);
     const measures = [HEALED, DAMAGE, CLEAN].map((measure) => {
       const means = cells.map((cell) => mean(cell.map((run) => run.scores[measure])));
       return { mean: mean(means), deviation: deviation(means) };
