@@ -1,6 +1,6 @@
-"""Photograph the page of the demo's committed result, for the README: docs/images/report.png.
+"""Photograph the page of a heal, for the README: docs/images/report.png.
 
-    python scripts/report_screenshot.py
+    python scripts/report_screenshot.py healed/report.html      # after docs/quick_start.md, with --clean and --triggered
 
 Needs chromium, and nothing else that potion does not need itself.
 """
@@ -15,8 +15,6 @@ from pathlib import Path
 
 from PIL import Image
 
-from potion.report.source import page_of
-
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs/images/report.png"
 WIDTH, HEIGHT = 1040, 1500
@@ -25,12 +23,13 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hid
 
 def main() -> None:
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     if browser is None:
         sys.exit("no chromium here: apt-get install chromium")
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        page, shot = Path(folder, "page.html"), Path(folder, "shot.png")
-        page.write_text(page_of(ROOT / "results/demo/seed-0.json").html, encoding="utf-8")
+        page, shot = Path(sys.argv[1]).resolve(), Path(folder, "shot.png")
         size = f"--window-size={WIDTH},{HEIGHT}"
         subprocess.run([browser, *FLAGS, size, f"--screenshot={shot}", page.as_uri()], check=True, capture_output=True)
         Image.open(shot).convert("RGB").quantize(128).save(PICTURE, optimize=True)  # flat colours: a palette is enough

@@ -59,7 +59,7 @@ def heal_page(data: dict[str, Any], folder: str | None = None) -> str:
                 "known samples": data["known"],
                 "training samples": data.get("samples"),
                 "weights": data.get("weights"),
-                **data["search"],
+                **_search(data),
             }
         ),
         "timings": [(name, duration(seconds)) for name, seconds in _timings(data).items()],
@@ -109,21 +109,27 @@ def _tradeoff(data: dict[str, Any], folder: str | None) -> dict[str, Any]:
     }
 
 
+def _search(data: dict[str, Any]) -> dict[str, Any]:
+    """The settings that had a part in it: an antidote does not search."""
+    used = ("rho", "guard") if table(data, "treatment") else data["search"].keys()
+    return {key: value for key, value in data["search"].items() if key in used}
+
+
 def _layers(data: dict[str, Any]) -> dict[str, Any]:
-    """The layers that changed, in the model's order, with bars relative to the longest."""
+    """The layers that changed, in the model's order, with bars: the share of each, or of all changes."""
     layers = rows(data, "layers", numbers=("changed",), texts=("name",))
-    most = max((layer["changed"] for layer in layers), default=0)
-    touched = [
-        {
+    most = sum(layer["changed"] for layer in layers)
+    touched = []
+    for layer in layers:
+        total = number(layer, "total") or number(layer, "weights")
+        touched.append({
             "name": layer["name"],
             "changed": layer["changed"],
-            "total": number(layer, "total") or number(layer, "weights"),
+            "total": total,
             "factor": number(layer, "mean_factor"),
-            "width": 100 * layer["changed"] / most,
-        }
-        for layer in layers
-        if layer["changed"] > 0
-    ]
+            "width": 100 * min(1.0, layer["changed"] / (total or most or 1)),
+        })  # fmt: skip
+    touched = [layer for layer in touched if layer["changed"] > 0]
     return {"all": len(layers), "touched": touched, "untouched": len(layers) - len(touched)}
 
 
