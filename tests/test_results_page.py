@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmark import asked
 
 from potion.bench.claims import claims
 from potion.bench.plan import plan
@@ -33,6 +34,19 @@ def run(method, known, healed, damage, poisoned=100, seed=0):
 
 def paper(suite):
     return next(spec for spec in paper_tables() if suite in spec.suites)
+
+
+def test_a_page_never_takes_the_place_of_something_else(tmp_path):
+    (tmp_path / "mine.md").write_text("# Mine")
+    done = asked("tables", "smoke", "--results", tmp_path, "--out", tmp_path / "tables", "--page", tmp_path / "mine.md")
+    assert (done.exit_code, (tmp_path / "mine.md").read_text()) == (2, "# Mine")
+    assert "is there already, and no page of results" in done.stderr
+
+
+def test_figures_of_a_suite_without_results_are_refused(tmp_path):
+    done = asked("figures", "smoke", "--results", tmp_path, "--out", tmp_path / "figures")
+    assert done.exit_code == 2
+    assert "no results of smoke in" in done.stderr
 
 
 def test_claims_compare_the_cells_and_seeds_that_all_have():

@@ -73,6 +73,10 @@ def figures(
     try:
         folder = writable_folder(out)
         found = [results_of(results, everything(name, results), quiet=quiet) for name in names]
+        if suites and not any(each.records for each in found):
+            fail(
+                f"no results of {', '.join(suites)} in {results}: run it (potion bench run {suites[0]}), or name the folder"
+            )
         from potion.bench.figures import draw_all
 
         written = draw_all(found, folder)
