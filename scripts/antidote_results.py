@@ -1,8 +1,14 @@
-"""The antidote's result files, and what is said of several of them in a table."""
+"""The antidote's result files, and what is said of several of them in a table.
+
+    python scripts/antidote_results.py SUITE [SUITE ...]     # names the files that are of an earlier form of the method
+
+so that ``rm $(python scripts/antidote_results.py vit-imagenette-badnet)`` and ``potion bench run`` make them anew.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from statistics import fmean
 from typing import Any
@@ -73,3 +79,13 @@ def forms(found: list[dict[str, Any]]) -> str:
 def _counted(found: list[dict[str, Any]]) -> str:
     numbers = [form(record) for record in found]
     return ", ".join(f"{numbers.count(number)} of form {number}" for number in sorted(set(numbers)))
+
+
+def earlier(suite: str) -> list[str]:
+    """The files of a suite that are of an earlier form."""
+    paths = sorted((ROOT / "results" / suite).glob("*/antidote-s*.json"))
+    return [path.relative_to(ROOT).as_posix() for path in paths if form(json.loads(path.read_text())) < max(FORMS)]
+
+
+if __name__ == "__main__":
+    print("\n".join(path for suite in sys.argv[1:] for path in earlier(suite)) if sys.argv[1:] else __doc__)

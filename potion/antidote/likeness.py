@@ -89,11 +89,11 @@ def surely_clean(ward: Ward, carriers: Carriers, verdict: Verdict | None = None)
     Poison is the known and the farther half of the named, which has hardly a clean sample in it: what is like a hard clean
     one that was named by mistake must be shown, or it is forgotten and named next.
     """
-    own, count = ward.claims(ward.quarantined), len(ward.quarantined)
+    count = len(ward.quarantined)
     named = clearly = torch.zeros(count, dtype=torch.bool)
     if verdict is not None:
         named = verdict.credible(carriers)
-        clearly = farther_half(verdict.placed, own, named)
+        clearly = farther_half(verdict.placed, verdict.own, named)
     room, may = Likened(ward, clearly), ~named & ~carriers.carries
     return [
         ward.quarantined[row] for mine in room.by_label(room.known) for row in room.least(mine[:count] & may).tolist()

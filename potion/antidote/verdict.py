@@ -39,6 +39,11 @@ class Verdict:
         poison = out_of_place(placed, own) & ward.obeying & (guesses != own) & ~seen
         return cls(ward=ward, placed=placed, guesses=guesses, poison=poison, shown=seen)
 
+    @property
+    def own(self) -> Tensor:
+        """The labels that the quarantined samples have in the data."""
+        return self.ward.claims(self.ward.quarantined)
+
     def credible(self, carriers: Carriers) -> Tensor:
         """The poison that mixtures do not speak against."""
         return self.poison & carriers.may
@@ -58,10 +63,9 @@ class Verdict:
         of place. They are in the nearer half. Poison that is left out this time will be in the farther one the next time.
         Labels without carriers cannot spare a half: the nearer one may be all there is of another place of the trigger.
         """
-        own = self.ward.claims(self.ward.quarantined)
         poison = self.credible(carriers)
-        told = torch.isin(own, own[carriers.carries].unique())
-        return poison & (~told | carriers.carries | farther_half(self.placed, own, poison))
+        told = torch.isin(self.own, self.own[carriers.carries].unique())
+        return poison & (~told | carriers.carries | farther_half(self.placed, self.own, poison))
 
     def suspicious(self, carriers: Carriers, corrected: Collection[int]) -> list[int]:
         """Where to look for more of the trigger: by turns in the corrected, lowest first, and in carriers, steadiest first.
@@ -78,12 +82,12 @@ class Verdict:
         """The quarantined samples that were shown, and of the others those above the clean middle; without carriers."""
         rest = ~carriers.carries
         flags = self.shown & rest
-        flags[rest] |= better_half(self.placed[rest], self.ward.claims(self.ward.quarantined)[rest])
+        flags[rest] |= better_half(self.placed[rest], self.own[rest])
         return self.ward.named(flags)
 
     def taken_back(self, carriers: Carriers) -> list[int]:
         """The quarantined samples that get their label; without carriers."""
-        return self.ward.named((self.guesses == self.ward.claims(self.ward.quarantined)) & ~carriers.carries)
+        return self.ward.named((self.guesses == self.own) & ~carriers.carries)
 
     def _corrections(self, some: Tensor) -> dict[int, int]:
         return paired(self.ward.quarantined, self.guesses, some)
