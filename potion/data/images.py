@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from potion.batches import TwoStage
-from potion.data.encoded import Encoded, decode, mode_of
+from potion.data.decode import decode, mode_of
+from potion.data.encoded import Encoded
 from potion.data.views import as_floats
 
 __all__ = ["DiskImages", "ImageSet", "Images"]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from potion.batches import TwoStage
 from potion.data import DATASETS, DiskImages, Encoded, Images, ImageSet, View, locate
-from potion.data.encoded import decode, mode_of
+from potion.data.decode import decode, mode_of
 from potion.data.load import splits_in
 from potion.data.views import as_floats
 
