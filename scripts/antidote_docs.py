@@ -210,11 +210,11 @@ def guards() -> str:
         "|---|---|---:|---:|---:|---:|",
     ]
     for rule, title in rules.items():
-        for shown, wanted in {"one": True, "10 % and 50 %": False}.items():
+        for share, wanted in {"one": True, "10 % and 50 %": False}.items():
             rows = [found[rule][each] for each in common if (each[2] == 1) is wanted]
             lost = sum(row["damage"] < -2 for row in rows)
             lines.append(
-                f"| {title} | {shown} | {len(rows)} | {mean_and_worst(rows, 'healed')} "
+                f"| {title} | {share} | {len(rows)} | {mean_and_worst(rows, 'healed')} "
                 f"| {mean_and_worst(rows, 'damage', 2)} | {lost} |"
             )
     return "\n".join(lines) + "\n" if common else ""
