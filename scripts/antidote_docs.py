@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from antidote_check_tables import ablation, robustness
-from antidote_part_tables import alarms, carriers, kin, missed, shown
+from antidote_part_tables import alarms, carriers, kin, like_the_known, missed, shown
 from antidote_results import FORMS, SUITES, TRIGGERS, cells, form, forms, mean, mean_and_worst, place, records
 from between_markers import ROOT, put
 
@@ -224,6 +224,7 @@ if __name__ == "__main__":
     method = {
         "carriers": carriers(),
         "shown": shown(),
+        "like the known": like_the_known(),
         "guards": guards(),
         "ablation": ablation(),
         "ablation-embedded": ablation("-embedded"),

@@ -101,6 +101,29 @@ def shown() -> str:
     return "\n".join(lines) + "\n"
 
 
+def like_the_known() -> str:
+    """Who may be poison where many are known."""
+    networks = {
+        "antidote-small": "ResNet-9, Fashion-MNIST",
+        "vit-imagenette-half": "DeiT-tiny, Imagenette at 112 pixels",
+    }
+    lines = [
+        "| network, trigger | poisoned | known | tells, of ten draws | hidden poison that may be poison | clean samples |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for suite, network in networks.items():
+        path = ROOT / f"results/like-the-known/{suite}.json"
+        for row in json.loads(path.read_text())["victims"] if path.exists() else []:
+            for known in dict.fromkeys(draw["known"] for draw in row["draws"]):
+                mine = [draw for draw in row["draws"] if draw["known"] == known]
+                shares = [f"{100 * fmean(draw[key] for draw in mine):.1f} %" for key in ("hidden", "clean")]
+                lines.append(
+                    f"| {network}, {TRIGGERS[row['attack']]} | {row['poisoned']} | {known} "
+                    f"| {sum(draw['tells'] for draw in mine)} | {' | '.join(shares)} |"
+                )
+    return "\n".join(lines) + "\n"
+
+
 def missed() -> str:
     """What part of the hidden poison was named, by how well its trigger works."""
     found = [

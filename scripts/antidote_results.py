@@ -15,6 +15,8 @@ from typing import Any
 
 from between_markers import ROOT
 
+from potion.antidote.likeness import ENOUGH
+
 SUITES = {"antidote-cifar10": "pasted after augmentation", "antidote-cifar10-baked": "part of the stored image"}
 TRIGGERS = {
     "badnet": "BadNet", "moving": "moving patch", "sine": "sine, 0.025 a pixel", "sine-fast": "sine, 5.6 an image",
@@ -30,7 +32,12 @@ FORMS = {
         "half as many steps of search; masks cut anew next to clean samples; the second limit for carriers; wider patches "
         "(in this order, in the course of one day)",
     ),
-    5: ("2026-11-18T22:43", "lessons go on showing what is [surely clean](antidote.md#surely-clean): the present form"),
+    5: ("2026-11-18T22:43", "lessons go on showing what is [surely clean](antidote.md#surely-clean)"),
+    6: (
+        "2026-11-19T22:00",
+        f"where {ENOUGH} or more of a label are known, only what is [like them](antidote.md#like-the-known) may be poison; "
+        "with fewer it is form 5",
+    ),
 }
 """Since when the method has which form, and what was new."""
 
@@ -71,7 +78,7 @@ def mean_and_worst(rows: list[dict[str, Any]], key: str, digits: int = 1) -> str
 
 def forms(found: list[dict[str, Any]]) -> str:
     """Of which form of the method the runs are, and those that found nothing."""
-    text = f"By [form](antidote_results.md#five-forms) of the method: {_counted(found)}."
+    text = f"By [form](antidote_results.md#forms-of-the-method) of the method: {_counted(found)}."
     lost = [each for each in found if each.get("status") == "not_found"]
     return text + (f" *Not found* are {_counted(lost)}." if lost else "")
 
@@ -82,9 +89,13 @@ def _counted(found: list[dict[str, Any]]) -> str:
 
 
 def earlier(suite: str) -> list[str]:
-    """The files of a suite that are of an earlier form."""
+    """The files of a suite that are of an earlier form than its runs would be now."""
     paths = sorted((ROOT / "results" / suite).glob("*/antidote-s*.json"))
-    return [path.relative_to(ROOT).as_posix() for path in paths if form(json.loads(path.read_text())) < max(FORMS)]
+    return [path.relative_to(ROOT).as_posix() for path in paths if _is_earlier(json.loads(path.read_text()))]
+
+
+def _is_earlier(record: dict[str, Any]) -> bool:
+    return form(record) < (6 if record["known"] >= ENOUGH else 5)
 
 
 if __name__ == "__main__":

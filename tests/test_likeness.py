@@ -12,7 +12,7 @@ from wards import said, ward_of
 
 from potion.antidote.carriers import Carriers
 from potion.antidote.features import RIDGE, Spread
-from potion.antidote.likeness import Likened, likeness, surely_clean
+from potion.antidote.likeness import Likened, likeness, resembling, surely_clean
 from potion.antidote.verdict import Verdict
 from potion.embedded import embedded_model
 
@@ -45,6 +45,23 @@ def test_likeness_is_the_largest_cosine_with_a_known_sample_in_units_of_ordinary
     clean = np.argsort(largest(ordinary.numpy().mean(0)))[:5]  # as many as other labels have
     expected = largest(np.median(seen.numpy()[clean], axis=0))
     assert likeness(seen, known, Spread.of(ordinary), 5).tolist() == pytest.approx(expected)
+
+
+def test_known_samples_may_be_compared_with_each_other():
+    generator = torch.Generator().manual_seed(1)
+    seen, ordinary = (torch.randn(count, 4, dtype=torch.float64, generator=generator) for count in (700, 30))
+    known, spread = torch.arange(700) >= 100, Spread.of(ordinary)  # more than are compared at once
+
+    def alike(middle):
+        points = spread.in_units(seen - middle)
+        points = points / points.norm(dim=1, keepdim=True)
+        cosines = points @ points[known].T
+        cosines[torch.arange(100, 700), torch.arange(600)] = -1  # not with itself
+        return cosines.amax(1)
+
+    clean = alike(spread.middle).argsort()[:50]
+    expected = alike(seen[clean].median(0).values)
+    assert likeness(seen, known, spread, 50, beside=True).tolist() == pytest.approx(expected.tolist())
 
 
 @pytest.mark.parametrize("poisoned", [20, 100, 400])
@@ -116,3 +133,25 @@ def test_who_was_shown_is_not_judged_and_stays(ward):
     without = again.better(Carriers(steady=steady, carries=carries, may=~carries))
     assert shown[0] not in without
     assert set(shown[1:]) < set(without)
+
+
+def test_only_who_is_like_the_known_may_be_poison_where_these_are_many(embedded):
+    poison = embedded.poison()[:80]
+    rows = poison + [row for row in range(len(embedded.train)) if row not in set(poison)][:1960]
+    data, victim = Subset(embedded.train_set().plain(), rows), embedded_model("victim")
+    many = ward_of(victim, data, list(range(40)))
+    may, hidden = resembling(many), torch.tensor([index < 80 for index in many.quarantined])
+    assert may[hidden].double().mean() >= 0.75, "some of it has its own class for a label"
+    assert may[~hidden].double().mean() <= 0.15
+    assert resembling(ward_of(victim, data, list(range(31)))).all(), "too few to tell"
+    label = int(many.claims([0]))
+    ordinary = [index for index in range(80, len(rows)) if data[index][1] == label][:40]
+    assert resembling(ward_of(victim, data, ordinary)).all(), "they are not like each other"
+
+
+def test_who_is_not_like_the_known_is_neither_carrier_nor_poison(ward):
+    count = len(ward.quarantined)
+    some, every = torch.arange(count) % 2 == 0, torch.ones(count, dtype=torch.bool)
+    carriers = Carriers(steady=torch.zeros(count), carries=every, may=every).only(some)
+    assert torch.equal(carriers.carries, some)
+    assert torch.equal(said(ward, torch.zeros(count, dtype=torch.float64), every).credible(carriers), some)

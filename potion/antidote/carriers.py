@@ -9,7 +9,7 @@ each of them; poison that is already known tells whether it does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -67,6 +67,10 @@ class Carriers:
         """Mixtures say nothing."""
         none = torch.zeros(len(steady), dtype=torch.bool)
         return cls(steady=steady, carries=none, may=~none)
+
+    def only(self, some: Tensor) -> Carriers:
+        """The same, where only some may be poison at all."""
+        return replace(self, carries=self.carries & some, may=self.may & some)
 
     @classmethod
     def among(cls, steady: Tensor, labels: Tensor, poison: Tensor, trusted: Tensor) -> Carriers:

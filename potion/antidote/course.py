@@ -11,7 +11,7 @@ from potion.antidote.carriers import Carriers
 from potion.antidote.evidence import weighed
 from potion.antidote.kin import family
 from potion.antidote.laboratory import looked_again, patterns_in, triggers_in
-from potion.antidote.likeness import surely_clean
+from potion.antidote.likeness import resembling, surely_clean
 from potion.antidote.treatment import MISFIT, Effect, Treatment
 from potion.antidote.trigger import SOUGHT, Trigger
 from potion.antidote.verdict import Verdict, carriers_in
@@ -108,7 +108,7 @@ def _diagnosed(ward: Ward, triggers: list[Trigger], verdict: Verdict) -> _Diagno
 
     So it says who carries a trigger, but not who is clean: the hard samples may have been forgotten.
     """
-    settings, carriers = ward.settings, carriers_in(ward, verdict.poison)
+    settings, carriers = ward.settings, carriers_in(ward, verdict.poison).only(resembling(ward))
     corrected: dict[int, int] = {}
     patterns: list[Trigger] = []
     lesson = _lesson_of(triggers)

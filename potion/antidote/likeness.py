@@ -17,16 +17,22 @@ from torch.nn.functional import normalize
 from potion.antidote.carriers import Carriers
 from potion.antidote.features import Spread
 from potion.antidote.margins import lead
-from potion.antidote.outliers import farther_half
+from potion.antidote.outliers import clean_middle, farther_half
 from potion.antidote.verdict import Verdict
 from potion.antidote.ward import Ward
 
-__all__ = ["Likened", "likeness", "surely_clean"]
+__all__ = ["Likened", "likeness", "resembling", "surely_clean"]
 
 KIN: Final = 8
 """So many of the nearest neighbours are taken for kin."""
 TOGETHER: Final = 256
 """To so many known samples are all others compared at once."""
+ENOUGH: Final = 32
+"""So many known samples tell how much poison is like poison."""
+ALIKE: Final = 0.9
+"""So many of them must be more like the others than a clean sample can be."""
+LEFT: Final = 0.02
+"""So much of the poison may be less like the known than that is like itself."""
 SHOWN: Final = 0.5
 """So much of a label, or of what another label has, goes on being learned in a lesson: what is least like poison."""
 
@@ -100,21 +106,47 @@ def surely_clean(ward: Ward, carriers: Carriers, verdict: Verdict | None = None)
     ]
 
 
-def likeness(seen: Tensor, known: Tensor, spread: Spread, usual: int) -> Tensor:
+def resembling(ward: Ward) -> Tensor:
+    """Who of the quarantined is as much like known poison as that is like itself; everybody, where it does not tell.
+
+    It tells where there is enough of it, and nearly all of it is more like the rest of it than clean samples can be. A hard
+    clean sample is no more like poison than others are, however far a lesson has put it out of place.
+    """
+    may = torch.ones(len(ward.quarantined), dtype=torch.bool)
+    indices, (seen, _) = [*ward.quarantined, *ward.known], ward.sight
+    labels, given = ward.claims(indices), torch.isin(torch.tensor(indices), torch.tensor(ward.given))
+    for label in labels[given].unique():
+        mine = labels == label
+        known = given[mine]
+        if int(known.sum()) < ENOUGH:
+            continue
+        alike = likeness(seen[mine], known, ward.spread, ward.usual, beside=True)
+        middle, low = (-value for value in clean_middle(-alike[~known]))
+        if float((alike[known] > 2 * middle - low).double().mean()) >= ALIKE:
+            may[mine[: len(may)]] = (alike >= alike[known].quantile(LEFT))[: int(mine[: len(may)].sum())]
+    return may
+
+
+def likeness(seen: Tensor, known: Tensor, spread: Spread, usual: int, *, beside: bool = False) -> Tensor:
     r"""How much the features of samples with one label point where those of a known one do: the largest cosine.
 
     They are taken from the middle of the label's clean samples, in units in which ordinary samples ``spread``: times
     :math:`(C + r I)^{-1/2}`, with C the covariance of these and r a share of their mean variance. What sets ordinary samples
     apart from each other, above all what they show, counts less. Clean, to find their middle, are as many as other labels
     have (``usual``): what points least where a known one does from the middle of the ordinary ones. From there it is no good
-    for more than that, because all samples with one label point the same way.
+    for more than that, because all samples with one label point the same way. ``beside`` compares the known ones with each
+    other instead of with themselves.
     """
+    rows = torch.nonzero(known).flatten().split(TOGETHER)
 
     def alike(middle: Tensor) -> Tensor:
         away = normalize(spread.in_units(seen - middle), eps=1e-8)
         most = away.new_full((len(away),), -1.0)
-        for some in away[known].split(TOGETHER):
-            most = torch.maximum(most, (away @ some.T).amax(1))
+        for some in rows:
+            cosines = away @ away[some].T
+            if beside:
+                cosines[some, torch.arange(len(some))] = -1.0
+            most = torch.maximum(most, cosines.amax(1))
         return most
 
     clean = alike(spread.middle).argsort()[:usual]
