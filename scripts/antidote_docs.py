@@ -150,7 +150,7 @@ def half() -> str:
     former = json.loads((ROOT / "results/clean-carriers/half-moving-m500-first-limit.json").read_text())
     named = former["discovery"]
     return beside_xlf(["vit-imagenette-half"]) + (
-        "\nWith the [first limit](antidote.md#carriers) for carriers alone the moving patch came to "
+        "\nWith the [first limit](antidote.md#carriers) for carriers alone the moving patch in 500 came to "
         f"{former['healed']:.1f} % at "
         f"{former['damage']:+.2f}, discovered: {named['precision']:.2f}, {named['recall']:.2f}.\n"
     )
