@@ -147,6 +147,8 @@ def test_only_who_is_like_the_known_may_be_poison_where_these_are_many(embedded)
     label = int(many.claims([0]))
     ordinary = [index for index in range(80, len(rows)) if data[index][1] == label][:40]
     assert resembling(ward_of(victim, data, ordinary)).all(), "they are not like each other"
+    every = [index for index in range(len(rows)) if data[index][1] == label]
+    assert resembling(ward_of(victim, data, every)).tolist() == [], "nobody is left to ask about"
 
 
 def test_who_is_not_like_the_known_is_neither_carrier_nor_poison(ward):

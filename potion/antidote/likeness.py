@@ -118,7 +118,7 @@ def resembling(ward: Ward) -> Tensor:
     for label in labels[given].unique():
         mine = labels == label
         known = given[mine]
-        if int(known.sum()) < ENOUGH:
+        if int(known.sum()) < ENOUGH or known.all():
             continue
         alike = likeness(seen[mine], known, ward.spread, ward.usual, beside=True)
         middle, low = (-value for value in clean_middle(-alike[~known]))
