@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from victim import CLASSES, KNOWN
 
 from potion.repair.case import open_case
-from potion.repair.cautions import _cost, _forgotten
+from potion.repair.cautions import _cost, _forgotten, cautions
+from potion.repair.healing import heal_case
 from potion.repair.settings import Settings
 
 
@@ -88,11 +90,16 @@ def test_most_of_the_data_named_is_told(heal, case_on_disk, tmp_path):
     assert any("samples are named as poison" in note for note in notes)
 
 
-def test_where_the_antidote_was_tried_it_is_not_advised(heal, case_on_disk, tmp_path):
-    (tmp_path / "one.txt").write_text((case_on_disk / "poison.txt").read_text().splitlines()[1] + "\n")
-    assert any("--method antidote is made for it" in note for note in said(heal(known=tmp_path / "one.txt", rho=0.5)))
-    done = heal(known=tmp_path / "one.txt", method="antidote", rho=0, force=True)
-    assert not any("--method antidote" in note for note in said(done))
+def test_where_the_antidote_was_tried_it_is_not_advised(case_on_disk, monkeypatch):
+    monkeypatch.chdir(case_on_disk)
+    monkeypatch.syspath_prepend(case_on_disk)
+    settings = Settings(model="owners_code:make", weights="model.pt", data="train", known="3", batch_size=32, rho=0.5)
+    case = open_case(settings, torch.device("cpu"))
+    result = heal_case(case, progress=False).result
+    assert result.trace, "one sample was dampened"
+    fell_back = replace(case, settings=replace(settings, method="antidote"))
+    for each, advised in ((case, True), (fell_back, False)):
+        assert any("--method antidote is made for it" in note for note in cautions(each, result, None)) == advised
 
 
 @pytest.mark.parametrize(

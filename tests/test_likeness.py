@@ -11,8 +11,10 @@ from torch.utils.data import Subset
 from wards import said, ward_of
 
 from potion.antidote.carriers import Carriers
+from potion.antidote.course import _diagnosed
 from potion.antidote.features import RIDGE, Spread
 from potion.antidote.likeness import Likened, likeness, resembling, surely_clean
+from potion.antidote.settings import Antidote
 from potion.antidote.verdict import Verdict
 from potion.embedded import embedded_model
 
@@ -139,11 +141,13 @@ def test_only_who_is_like_the_known_may_be_poison_where_these_are_many(embedded)
     poison = embedded.poison()[:80]
     rows = poison + [row for row in range(len(embedded.train)) if row not in set(poison)][:1960]
     data, victim = Subset(embedded.train_set().plain(), rows), embedded_model("victim")
-    many = ward_of(victim, data, list(range(40)))
+    many = ward_of(victim, data, list(range(40)), settings=Antidote(quarantine_epochs=0.05))
     may, hidden = resembling(many), torch.tensor([index < 80 for index in many.quarantined])
     assert may[hidden].double().mean() >= 0.75, "some of it has its own class for a label"
     assert may[~hidden].double().mean() <= 0.15
     assert resembling(ward_of(victim, data, list(range(31)))).all(), "too few to tell"
+    found = _diagnosed(many, [], Verdict.by(many.victim, many))
+    assert not (found.carriers.may & ~may).any(), "the quarantine asks"
     label = int(many.claims([0]))
     ordinary = [index for index in range(80, len(rows)) if data[index][1] == label][:40]
     assert resembling(ward_of(victim, data, ordinary)).all(), "they are not like each other"
