@@ -217,7 +217,7 @@ def _finish(dataset: Dataset[Any], loaded: Any, indices: Sequence[int], device: 
         inputs, labels = inputs.to(device, non_blocking=True), labels.to(device, non_blocking=True)
     if isinstance(dataset, TwoStage):
         inputs = dataset.prepare(inputs, torch.as_tensor(indices).cpu())
-    return inputs, labels
+    return inputs.contiguous(), labels  # as a DataLoader gives them, which a model that calls .view counts on
 
 
 def _below(dataset: Dataset[Any]) -> Dataset[Any]:

@@ -99,8 +99,8 @@ def discover(
         raise ValueError("discover needs the whole model in one process")
     if fingerprint(model) != result.patch.before:
         raise ValueError("discover needs the poisoned model that the result was made from, but model has other weights")
-    victim, healed = working_copy(model, device), working_copy(result.model, device)
     plain_set = train_set if unaugmented is None else unaugmented
+    victim, healed = (working_copy(each, device, plain_set) for each in (model, result.model))
     labels = labels_of(train_set)
     claimed = torch.isin(labels, attackers_labels(labels[result.known_poison]))
     claimed[result.known_poison] = False

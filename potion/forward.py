@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from potion.stale import forget_computed
+
 __all__ = ["first_logits", "logits", "placed", "placement", "returned_logits", "told"]
 
 
@@ -41,7 +43,8 @@ def returned_logits(outputs: Any) -> Tensor:
 
 
 def logits(model: nn.Module, inputs: Tensor) -> Tensor:
-    """``model(inputs)``, checked to be one row of class scores a sample."""
+    """``model(inputs)``, with the weights that it has now; checked to be one row of class scores a sample."""
+    forget_computed(model)
     outputs = returned_logits(model(placed(model, inputs)))
     if outputs.dim() != 2 or len(outputs) != len(inputs):
         raise ValueError(f"model must return logits (N, K), got {tuple(outputs.shape)} for {len(inputs)} inputs")

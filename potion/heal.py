@@ -131,7 +131,7 @@ def heal(
         method, search = "xlf", replace(search, guard=ALLOWED if search.guard is None else search.guard)
     me = world()
     with plain_arithmetic(), Progress(progress and me.rank == 0) as bars, lent(model) as own:
-        working = own if is_sharded(model) else working_copy(model, device)
+        working = own if is_sharded(model) else working_copy(model, device, plain_set)
         job = Neutralisation(
             model=working,
             train_set=train_set,
@@ -198,7 +198,7 @@ def _left_of_the_label(
     shares = []
     for each in (model, repaired):
         with forked_rng(seed):
-            _, guesses = margins(working_copy(each, device), plain_set, others, batch_size, workers)
+            _, guesses = margins(working_copy(each, device, plain_set), plain_set, others, batch_size, workers)
         shares.append(float((guesses == labels[others]).float().mean()) if others else 0.0)
     return f"of the other samples with that label {shares[0]:.0%} got it before and {shares[1]:.0%} get it now"
 

@@ -47,7 +47,7 @@ def immunised(
     """The antidote's result: healed where the trigger has lost its power, and held-out trusted images their accuracy not."""
     if world().size > 1 or is_sharded(model):
         raise ValueError("the antidote runs in one process, on a whole model; under torchrun use method='xlf'")
-    victim = working_copy(model, device).requires_grad_(False)
+    victim = working_copy(model, device, plain_set).requires_grad_(False)
     clock = Clock(placement(victim)[0])
     treatment: Treatment | None = None
     status, notes = Status.NOT_FOUND, []

@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from potion.distributed import is_sharded, local, refreshed, slices
 from potion.forward import logits, placed, placement, returned_logits
 from potion.runtime import Precision, arithmetic, forked_rng, plain_arithmetic
+from potion.stale import forget_computed
 from potion.types import Batches, Importances
 
 __all__ = ["KINDS", "averaged", "importances", "summed_importances"]
@@ -192,6 +193,7 @@ class _Sum(NamedTuple):
         """Add the magnitude of every sample's own gradient: one term a sample."""
 
         def value(weights: dict[str, Tensor], sample: Tensor, label: Tensor) -> Tensor:
+            forget_computed(self.model)
             outputs = returned_logits(functional_call(self.model, weights, sample[None]))
             return self.objective(outputs, label[None]).sum()
 
@@ -243,6 +245,7 @@ def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
             p.grad, p._post_accumulate_grad_hooks = gradient, hooks
         for module, mode in modes:
             module.training = mode
+        forget_computed(model)
         with torch.no_grad():
             for module, name, buffer, value in buffers:
                 module._buffers[name] = buffer

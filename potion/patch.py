@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from potion.distributed import local, own_part, refreshed, whole
 from potion.files import replacing
 from potion.fingerprint import digest_of, fingerprint, stored_tensors
+from potion.stale import forget_computed
 
 __all__ = ["Change", "Patch", "movable"]
 
@@ -157,6 +158,7 @@ class Patch:
             for name, change in self.changes.items():
                 _put(tensors[name], change.indices, values[name])
         refreshed(model)
+        forget_computed(model)
         torch.clear_autocast_cache()  # it may hold casts of the old weights
 
 

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from potion.stale import kept_tensors
+
 __all__ = [
     "Clock",
     "Precision",
@@ -23,6 +25,7 @@ __all__ = [
     "copied",
     "forked_rng",
     "generator_for",
+    "lies_channels_last",
     "native_bfloat16",
     "plain_arithmetic",
     "reseed",
@@ -67,26 +70,35 @@ def synchronize(device: torch.device) -> None:
 
 
 def set_layout(model: nn.Module, *, channels_last: bool) -> None:
-    """Lay the model's weights out in memory one way or the other; their values stay."""
+    """Lay the weights of the model's layers for images out in memory one way or the other; their values stay.
+
+    Those of layers for videos have a dimension more, and stay as they are; ``Module.to`` would refuse such a model.
+    """
     layout = torch.channels_last if channels_last else torch.contiguous_format
-    model.to(memory_format=layout)  # type: ignore[call-overload]
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.dim() == 4:
+            tensor.data = tensor.data.contiguous(memory_format=layout)
 
 
 def set_fastest_layout(model: nn.Module, device: torch.device) -> None:
-    """Channels last on GPUs with tensor cores, which is how these convolve; elsewhere as it is."""
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (7, 0):
+    """Channels last where that is how convolutions are computed: on GPUs with tensor cores and by oneDNN on a CPU."""
+    fast = device.type == "cpu" and torch.backends.mkldnn.is_available()
+    if fast or (device.type == "cuda" and torch.cuda.get_device_capability(device) >= (7, 0)):
         set_layout(model, channels_last=True)
+
+
+def lies_channels_last(model: nn.Module) -> bool:
+    """Whether the weights of some layer for images are laid out channels last, and not both ways at once."""
+    return any(
+        p.dim() == 4 and not p.is_contiguous() and p.is_contiguous(memory_format=torch.channels_last)
+        for p in model.parameters()
+    )
 
 
 def copied(model: nn.Module) -> nn.Module:
     """A deep copy, also of a model that keeps computed tensors, as old-style weight norm and stashed activations are."""
-    computed = (
-        value
-        for module in model.modules()
-        for value in vars(module).values()
-        if isinstance(value, torch.Tensor) and not value.is_leaf
-    )
-    return copy.deepcopy(model, {id(value): value.detach().clone() for value in computed})
+    kept = (value for module in model.modules() for value in kept_tensors(module))
+    return copy.deepcopy(model, {id(value): value.detach().clone() for value in kept if not value.is_leaf})
 
 
 def seed_for(purpose: str, seed: int) -> int:

@@ -23,6 +23,7 @@ from potion.fingerprint import add_tensor, fingerprint
 from potion.forward import returned_logits
 from potion.progress import Progress
 from potion.runtime import forked_rng, rng_states, set_layout, set_rng_states
+from potion.stale import forget_computed
 
 __all__ = ["ForeignCheckpoint", "Objective", "Recipe", "Stopped", "learning_rate", "train"]
 
@@ -121,7 +122,8 @@ def train(
     samples = list(range(len(dataset))) if indices is None else list(indices)  # type: ignore[arg-type]
     if not samples:
         raise ValueError("there is nothing to train on: indices is empty")
-    model.to(device).train(not recipe.frozen_statistics)
+    model.to(device)
+    model.train(not recipe.frozen_statistics)
     set_layout(model, channels_last=recipe.channels_last)
     run = _Run(model, recipe, torch.device(device), objective or _cross_entropy)
     with forked_rng(seed), torch.enable_grad(), Progress(progress) as bars:
@@ -144,7 +146,9 @@ def train(
     if state is not None and not keep_checkpoint:
         state.path.unlink(missing_ok=True)
     set_layout(model, channels_last=False)
-    return model.eval()
+    forget_computed(model)
+    model.eval()
+    return model
 
 
 def _cross_entropy(inputs: Tensor, outputs: Tensor, labels: Tensor) -> Tensor:
@@ -170,6 +174,7 @@ class _Run:
         """One iteration; returns how many of the batch were right, on the device."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(step, self.recipe)
+        forget_computed(self.model)
         if self.recipe.channels_last and inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=torch.channels_last)
         with self._autocast():

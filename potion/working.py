@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import Dataset
 
+from potion.batches import fetch
 from potion.distributed import is_sharded, local, refreshed
-from potion.runtime import best_device, copied, set_fastest_layout
+from potion.forward import logits
+from potion.runtime import best_device, copied, forked_rng, lies_channels_last, set_fastest_layout, set_layout
 from potion.validation import known_device
 
 __all__ = ["lent", "working_copy"]
@@ -34,10 +38,14 @@ def lent(model: nn.Module) -> Iterator[nn.Module]:
         refreshed(model)
 
 
-def working_copy(model: nn.Module, device: str | torch.device | None) -> nn.Module:
-    """A copy in eval mode on the device asked for; by default where the model is, or a better place than the CPU."""
+def working_copy(model: nn.Module, device: str | torch.device | None, dataset: Dataset[Any]) -> nn.Module:
+    """A copy in eval mode on the device asked for; by default where the model is, or a better place than the CPU.
+
+    It is laid out as the device computes fastest, if it then still takes the samples of ``dataset``.
+    """
     wanted = None if device is None else known_device(device)
-    working = copied(model).eval()
+    working = copied(model)
+    working.eval()  # by itself: somebody's own may return nothing
     places = {p.device for p in model.parameters()}
     if len(places) > 1:
         return working
@@ -46,4 +54,20 @@ def working_copy(model: nn.Module, device: str | torch.device | None) -> nn.Modu
         wanted = best_device() if place.type == "cpu" else place
     working = working.to(wanted)
     set_fastest_layout(working, wanted)
+    if lies_channels_last(working) and not _takes_channels_last(working, dataset):
+        set_layout(working, channels_last=False)
     return working
+
+
+@torch.no_grad()
+def _takes_channels_last(model: nn.Module, dataset: Dataset[Any]) -> bool:
+    """Whether the model takes a sample in that layout. One that calls ``.view`` after a convolution does not."""
+    with forked_rng(0):
+        inputs, _ = fetch(dataset, [0])
+        if inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        try:
+            logits(model, inputs)
+        except RuntimeError:  # if it was not the layout, it comes again, where the first batch is looked at
+            return False
+    return True

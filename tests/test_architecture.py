@@ -12,7 +12,18 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "potion"
 
 ORDER = [
-    *("version", "types", "files", "runtime", "recorded", "distributed", "fingerprint", "progress", "provenance"),
+    *(
+        "version",
+        "types",
+        "files",
+        "stale",
+        "runtime",
+        "recorded",
+        "distributed",
+        "fingerprint",
+        "progress",
+        "provenance",
+    ),
     *("errors", "forward", "batches"),
     *("checkpoint", "importance", "patch", "dampening", "ranking", "cursor", "search", "cache", "validation"),
     *("training", "antidote", "result", "working"),

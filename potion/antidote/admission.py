@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, autocast, nn
 
-from potion.forward import first_logits, placement, told
+from potion.forward import first_logits, logits, placement, told
+from potion.runtime import forked_rng, native_bfloat16
 from potion.validation import check_labels, check_logits
 
-__all__ = ["check_admission"]
+__all__ = ["check_admission", "takes_bfloat16"]
 
 
 @torch.no_grad()
@@ -39,3 +40,21 @@ def check_admission(victim: nn.Module, images: Tensor, augmented: Tensor, labels
     outputs = first_logits(victim, images[:2])
     check_logits(outputs)
     check_labels(labels, outputs.shape[1])
+
+
+def takes_bfloat16(victim: nn.Module, images: Tensor) -> bool:
+    """Whether the model can be asked and taught in bfloat16, on a device where that is faster.
+
+    Some have a step that does not take it, such as writing what a layer gives into a tensor of float32.
+    """
+    if not native_bfloat16(images.device):
+        return False
+    tried = images.clone().requires_grad_()
+    with forked_rng(0), torch.enable_grad():
+        try:
+            with autocast(images.device.type, torch.bfloat16):
+                outputs = logits(victim, tried).float()
+            torch.autograd.grad(outputs.sum(), tried)
+        except RuntimeError:
+            return False
+    return bool(outputs.isfinite().all())

@@ -102,9 +102,9 @@ def _around(ward: Ward, labels: Collection[int], among: Sequence[int]) -> Surrou
 
 
 def _search(ward: Ward) -> Search:
-    """The settings of the search, which takes no more images at once than the model is usually given."""
+    """The settings of the search, which takes no more images at once than the model is usually given, as it takes them."""
     search = ward.settings.search
-    return replace(search, at_once=min(search.at_once, max(search.images, 2 * ward.batch_size)))
+    return replace(search, at_once=min(search.at_once, max(search.images, 2 * ward.batch_size)), bfloat16=ward.bfloat16)
 
 
 def _strongest_first(triggers: Sequence[Trigger]) -> list[Trigger]:

@@ -12,7 +12,6 @@ from torch.nn.functional import cross_entropy
 
 from potion.antidote.trigger import DOMAINS, SOUGHT, Domain, Trigger, extremes
 from potion.forward import logits
-from potion.runtime import native_bfloat16
 
 __all__ = ["Search", "Surroundings", "cut_anew", "localise"]
 
@@ -22,7 +21,8 @@ class Search:
     """How masks are searched for; the same for every domain, image size and model.
 
     Each of ``steps`` tries every mask on ``images`` images, ``at_once`` in one batch; what was found is then looked at on
-    ``looked_at`` others.
+    ``looked_at`` others. Masks do not hang on the last digits, so the model may be asked in ``bfloat16``; the antidote does
+    so where that is faster.
     """
 
     steps: int = 100
@@ -31,6 +31,7 @@ class Search:
     lr: float = 0.15
     goal: float = 0.9
     looked_at: int = 64
+    bfloat16: bool = False
 
     def __post_init__(self) -> None:
         for name in ("steps", "images", "at_once", "looked_at"):
@@ -138,7 +139,7 @@ def _soft_masks(
             masks = raw.sigmoid()
             images = _some(trusted, len(repeated), generator)
             shown = domain.mixed(images, repeated, masks.repeat_interleave(each, 0)[:, None]).clamp(*limits)
-            outputs = _said(model, shown)
+            outputs = _said(model, shown, search)
             losses = cross_entropy(outputs, wanted, reduction="none").view(count, each).mean(1)
             (raw.grad,) = torch.autograd.grad((losses + weight * masks.mean((1, 2))).sum(), raw)
             optimizer.step()
@@ -172,7 +173,7 @@ def _cut(
     rates: list[tuple[float, float]] = []
     for some in entries.split(max(1, search.at_once // both[:, :, 0, 0, 0].numel())):
         shown = domain.mixed(images, both, some[:, None, None, None]).clamp(*limits)
-        said = torch.cat([_said(model, part).argmax(1) for part in shown.flatten(0, 2).split(search.at_once)])
+        said = torch.cat([_said(model, part, search).argmax(1) for part in shown.flatten(0, 2).split(search.at_once)])
         hits = (said == label).view(shown.shape[:3]).float().mean(2)
         rates += [(success, control) for success, control in hits.tolist()]
     enough = _almost(max(success - control for success, control in rates), 0.9)
@@ -188,9 +189,8 @@ def _cut(
     )
 
 
-def _said(model: nn.Module, images: Tensor) -> Tensor:
-    """What the model says; in bfloat16 where that is faster, since masks do not hang on the last digits."""
-    with autocast(images.device.type, torch.bfloat16, enabled=native_bfloat16(images.device)):
+def _said(model: nn.Module, images: Tensor, search: Search) -> Tensor:
+    with autocast(images.device.type, torch.bfloat16, enabled=search.bfloat16):
         return logits(model, images).float()
 
 

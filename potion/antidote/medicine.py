@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from potion.antidote.trigger import Trigger, onto_each
 from potion.batches import Batch, Overlay
 from potion.patch import movable
-from potion.runtime import copied, native_bfloat16
+from potion.runtime import copied, lies_channels_last, set_layout
 from potion.training import Recipe, train
 
 __all__ = ["Medicine", "taught"]
@@ -85,13 +85,14 @@ def taught(
     seed: int,
     progress: bool,
     workers: int = 0,
+    bfloat16: bool = False,
 ) -> nn.Module:
     """A copy of ``model``, fine-tuned on some of the medicine for a short time, at a low rate that falls to nothing.
 
     Batch norms keep their statistics and nothing is dropped out, so that only weights change; and those that a patch cannot
     move (:func:`potion.patch.movable`) stay what they are, as in a pruned network.
     """
-    student = copied(model)
+    student, layout = copied(model), lies_channels_last(model)
     for p in student.parameters():
         p.requires_grad_(p.is_floating_point())
         moves = movable(p.detach())
@@ -104,8 +105,8 @@ def taught(
         lr=lr,
         warm_up=0.1,
         decay=1.0,
-        precision="bfloat16" if native_bfloat16(medicine.device) else "float32",
-        channels_last=True,
+        precision="bfloat16" if bfloat16 else "float32",
+        channels_last=layout,
         frozen_statistics=True,
         largest_norm=1.0,
     )
@@ -119,4 +120,5 @@ def taught(
         progress=progress,
         workers=workers,
     )
+    set_layout(student, channels_last=layout)
     return student.requires_grad_(False)

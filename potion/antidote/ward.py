@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from potion.antidote.admission import check_admission
+from potion.antidote.admission import check_admission, takes_bfloat16
 from potion.antidote.features import Spread, features
 from potion.antidote.margins import margins, runner_up
 from potion.antidote.medicine import Medicine, taught
@@ -98,10 +98,11 @@ class Ward:
         return int(self.claims(self.known).unique(return_counts=True)[1].min())
 
     def _check(self) -> None:
-        """Refuse what it is not for, or does not fit the patient, before anything is computed with it."""
+        """Refuse what it is not for, or does not fit the patient, before anything is computed with it; see how to ask it."""
         with forked_rng(self.seed):
             shown = self.fetched(self.train_set, self.trusted[:1])[0]
         check_admission(self.victim, self.pool, shown, self.labels)
+        self.bfloat16 = takes_bfloat16(self.victim, self.pool[:2])
 
     @cached_property
     def sight(self) -> tuple[Tensor, Tensor]:
@@ -170,6 +171,7 @@ class Ward:
             seed=seed,
             progress=self.progress,
             workers=self.workers,
+            bfloat16=self.bfloat16,
         )
 
     def margins(self, model: nn.Module, indices: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -58,7 +58,9 @@ class Problem:
 
     def copied(self) -> nn.Module:
         """A copy of the victim on the device, to be changed."""
-        return copied(self.model).to(self.device).eval()
+        model = copied(self.model).to(self.device)
+        model.eval()
+        return model
 
     def trained(self, model: nn.Module, recipe: Recipe, indices: list[int], **more: Any) -> nn.Module:
         """Train ``model`` on some of the training samples, as the seed decides."""

@@ -87,7 +87,7 @@ def stopped_at(trace: list[Step], rho: float, before: float) -> Step | None:
 
 def _steps(problem: Problem, result: HealResult, known: TensorDataset) -> Callable[[float], Step]:
     """What the known poison does at any s, on a copy of the model and the importances of a finished heal."""
-    model = working_copy(problem.model, problem.device)
+    model = working_copy(problem.model, problem.device, known)
     batches = list(DatasetBatches(known, range(len(known)), problem.batch_size))
     hits = recorded(partial(seen, model, batches), torch.device(problem.device))
     return steps_of(model, result.retain, result.forget, lambda: Look(float(hits()[0]) / len(known)))

@@ -87,7 +87,8 @@ def open_case(settings: Settings, device: torch.device) -> Case:
     network = find_network(settings.model, settings.model_args, len(encoded.classes))
     encoded = _numbered(encoded, network, settings)
     checkpoint, names = _weights(settings, network)
-    model = network.module.eval()
+    model = network.module
+    model.eval()
     fill(model, checkpoint.tensors(names))
     model.to(device)
     if settings.mean is None:  # so that result.json says what was done
