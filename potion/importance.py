@@ -228,6 +228,7 @@ def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
         if buffer is not None
     ]
     gradients = [(p, p.grad, p._post_accumulate_grad_hooks) for p in model.parameters()]
+    recurrent = [(module, module.dropout) for module in model.modules() if isinstance(module, nn.RNNBase)]
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
     frozen = {} if weights else {name: p for name, p in model.named_parameters() if p.is_floating_point()}
     try:
@@ -236,6 +237,11 @@ def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
         for p in frozen.values():
             p.requires_grad_(True)
         model.eval()
+        for (
+            module,
+            _,
+        ) in recurrent:  # cuDNN has gradients of these in training mode alone; without dropout that is the same
+            module.training, module.dropout = True, 0.0
         with plain_arithmetic(), forked_rng(), torch.enable_grad():
             yield weights or frozen
     finally:
@@ -245,6 +251,8 @@ def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
             p.grad, p._post_accumulate_grad_hooks = gradient, hooks
         for module, mode in modes:
             module.training = mode
+        for module, dropout in recurrent:
+            module.dropout = dropout
         forget_computed(model)
         with torch.no_grad():
             for module, name, buffer, value in buffers:

@@ -96,6 +96,18 @@ class Block(nn.Module):
         return self.head(tokens.flatten(1))
 
 
+class Recurrent(nn.Module):
+    """Two recurrent layers over four tokens, with dropout between them in training, then a linear head."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.GRU(2, 3, num_layers=2, dropout=0.5, batch_first=True)
+        self.head = nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.head(self.layers(x.view(len(x), 4, -1))[0][:, -1])
+
+
 def mlp():
     return nn.Sequential(nn.Linear(8, 6), nn.GELU(), nn.Linear(6, 4))
 
@@ -107,7 +119,7 @@ def conv():
     )  # fmt: skip
 
 
-NETWORKS = {"mlp": mlp, "conv": conv, "transformer": Block}
+NETWORKS = {"mlp": mlp, "conv": conv, "transformer": Block, "recurrent": Recurrent}
 
 
 def network(name, seed=0, dtype=torch.float64):

@@ -116,3 +116,22 @@ def test_the_same_weights_come_back_on_the_gpu():
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name])
         assert value.stride() == before[name].stride()
+
+
+def test_recurrent_layers_have_gradients_in_eval_mode():
+    """cuDNN has none there."""
+    torch.manual_seed(0)
+    layers = nn.GRU(4, 8, num_layers=2, dropout=0.5, batch_first=True).eval()
+
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = layers
+
+        def forward(self, x):
+            return self.layers(x)[0][:, -1]
+
+    batches = [(torch.randn(16, 5, 4), torch.zeros(16, dtype=torch.long))]
+    expected = potion.importances(Last(), batches)
+    for name, value in potion.importances(Last().cuda(), batches).items():
+        torch.testing.assert_close(value.cpu(), expected[name], rtol=1e-2, atol=1e-5)

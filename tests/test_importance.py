@@ -107,6 +107,14 @@ def test_the_model_comes_back_as_it_was(per_sample):
     assert found["scalar"].shape == ()
 
 
+def test_recurrent_layers_come_back_as_they_were():
+    """While gradients are taken they are in training mode, without dropout, for the sake of cuDNN."""
+    model = oracle.network("recurrent")
+    potion.importances(model, oracle.in_batches(*oracle.data(), 4))
+    assert model.layers.dropout == 0.5
+    assert not model.layers.training
+
+
 def test_a_model_that_is_frozen_altogether_counts_altogether():
     model, batches = oracle.network("mlp"), oracle.in_batches(*oracle.data(), 4)
     expected = potion.importances(model, batches)
