@@ -254,6 +254,7 @@ def test_bad_models_and_data_are_refused(case):
     for bad, error, words in (
         (nn.Flatten(), ValueError, "no parameters"),
         (lambda inputs: inputs, TypeError, "must be a torch.nn.Module"),
+        (torch.jit.trace(model, x[:2]), TypeError, "TorchScript module"),
         (Tuple(model), TypeError, "got tuple"),
         (Broken(model), ValueError, "returns NaN or inf"),
         (with_nan(model), ValueError, "'2.weight' holds NaN or inf"),
