@@ -254,7 +254,6 @@ def test_bad_models_and_data_are_refused(case):
     for bad, error, words in (
         (nn.Flatten(), ValueError, "no parameters"),
         (lambda inputs: inputs, TypeError, "must be a torch.nn.Module"),
-        (torch.jit.trace(model, x[:2]), TypeError, "TorchScript module"),
         (Tuple(model), TypeError, "got tuple"),
         (Broken(model), ValueError, "returns NaN or inf"),
         (with_nan(model), ValueError, "'2.weight' holds NaN or inf"),
@@ -275,6 +274,13 @@ def test_bad_models_and_data_are_refused(case):
     ):
         with pytest.raises(TypeError, match=words):
             heal((model, odd, known))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
+def test_a_traced_model_is_refused_with_the_way_out(case):
+    model, data, known = case
+    with pytest.raises(TypeError, match=r"TorchScript module.*load_state_dict\(scripted.state_dict\(\)\)"):
+        heal((torch.jit.trace(model, data.tensors[0][:2]), data, known))
 
 
 def test_a_model_that_does_not_fit_the_data_is_told_with_their_shape(case):
