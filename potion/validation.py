@@ -129,8 +129,8 @@ def check_weights(model: nn.Module) -> None:
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError(
-            "model is a TorchScript module, traced or scripted, whose weights cannot be worked on: build the model in Python "
-            "and load them with model.load_state_dict(scripted.state_dict())"
+            "model is a TorchScript module, traced or scripted, whose weights cannot be worked on: build the model in "
+            "Python and load them with model.load_state_dict(scripted.state_dict())"
         )
     if next(model.parameters(), None) is None:
         raise ValueError("model has no parameters: there is nothing to repair")

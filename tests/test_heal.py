@@ -276,13 +276,6 @@ def test_bad_models_and_data_are_refused(case):
             heal((model, odd, known))
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
-def test_a_traced_model_is_refused_with_the_way_out(case):
-    model, data, known = case
-    with pytest.raises(TypeError, match=r"TorchScript module.*load_state_dict\(scripted.state_dict\(\)\)"):
-        heal((torch.jit.trace(model, data.tensors[0][:2]), data, known))
-
-
 def test_a_model_that_does_not_fit_the_data_is_told_with_their_shape(case):
     model, data, known = case
     with pytest.raises(ValueError, match=r"fails on a batch of train_set, \(12, 5\) of float32: mat1 and mat2"):

@@ -239,3 +239,10 @@ def test_by_default_a_third_is_read_but_no_fewer_than_24_batches(case, batch_siz
 def test_a_share_that_is_none_is_refused(case, share):
     with pytest.raises(ValueError, match="retain_share must be above 0 and at most 1"):
         heal(case, retain_share=share)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
+def test_a_traced_model_is_refused_with_the_way_out(case):
+    model, data, known = case
+    with pytest.raises(TypeError, match=r"TorchScript module.*load_state_dict\(scripted.state_dict\(\)\)"):
+        heal((torch.jit.trace(model, data.tensors[0][:2]), data, known))
