@@ -237,11 +237,9 @@ def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
         for p in frozen.values():
             p.requires_grad_(True)
         model.eval()
-        for (
-            module,
-            _,
-        ) in recurrent:  # cuDNN has gradients of these in training mode alone; without dropout that is the same
-            module.training, module.dropout = True, 0.0
+        # cuDNN has gradients of these in training mode alone. Without dropout that is the same.
+        for layers, _ in recurrent:
+            layers.training, layers.dropout = True, 0.0
         with plain_arithmetic(), forked_rng(), torch.enable_grad():
             yield weights or frozen
     finally:
@@ -251,8 +249,8 @@ def _borrowed(model: nn.Module) -> Iterator[dict[str, nn.Parameter]]:
             p.grad, p._post_accumulate_grad_hooks = gradient, hooks
         for module, mode in modes:
             module.training = mode
-        for module, dropout in recurrent:
-            module.dropout = dropout
+        for layers, dropout in recurrent:
+            layers.dropout = dropout
         forget_computed(model)
         with torch.no_grad():
             for module, name, buffer, value in buffers:

@@ -16,6 +16,7 @@ import potion
 from potion.antidote import Antidote
 from potion.antidote.features import features
 from potion.antidote.kin import Family, effective, family
+from potion.antidote.likeness import KIN, TWINS, Likened
 from potion.antidote.localise import Search
 from potion.antidote.margins import runner_up
 
@@ -148,6 +149,23 @@ def test_one_poisoned_sample_leads_to_the_others(mirrored):
     assert found.told + found.company == len(found.members), "nobody is company who was told about"
     assert found.turned < 1, "who falls and keeps its label has not turned"
     assert len([index for index in found.members if index < POISON]) >= 0.9 * len(found.members) >= 20
+
+
+def test_the_nearest_are_told_about_but_few_that_show_the_same(mirrored):
+    """A lesson about samples of one class would teach that the trigger means this class."""
+    room = Likened(ward_of(*mirrored, [7], batch_size=32))
+    may = room.obeying & ~room.known
+    order = [row for row in room.alike.argsort(descending=True).tolist() if may[row]]
+    alone = torch.arange(len(room.labels)) % 9 + 1
+    for shows in (alone, torch.full_like(alone, 4).index_fill(0, torch.tensor(order[20:]), 5)):
+        told, classes = room.nearest(shows), shows.tolist()
+        assert told[room.known].all()
+        chosen, taken = [row for row in order if told[row]], []
+        for row in order:
+            if len(taken) < KIN and [classes[other] for other in taken].count(classes[row]) < TWINS:
+                taken.append(row)
+        assert chosen == taken
+    assert [row in order[:20] for row in chosen] == [True] * TWINS + [False] * TWINS
 
 
 def test_an_ordinary_sample_leads_nowhere(mirrored):

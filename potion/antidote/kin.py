@@ -85,9 +85,9 @@ def family(ward: Ward, filtered: nn.Module) -> Family:
     The truth is what ``filtered`` says, which has learned from trusted samples alone: the best class but their label.
     """
     room = Likened(ward)
-    told = room.nearest()
-    shown = room.farthest(told)
     shows = runner_up(room.seen_by(filtered)[1], room.labels)
+    told = room.nearest(shows)
+    shown = room.farthest(told)
     taught = ward.taught(
         [*ward.trusted, *room.named(shown)],
         paired(room.indices, shows, told),

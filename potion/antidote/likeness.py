@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, one_hot
 
 from potion.antidote.carriers import Carriers
 from potion.antidote.features import Spread
@@ -25,6 +25,8 @@ __all__ = ["Likened", "likeness", "resembling", "surely_clean"]
 
 KIN: Final = 8
 """So many of the nearest neighbours are taken for kin."""
+TWINS: Final = 2
+"""So many of them may show the same class."""
 TOGETHER: Final = 256
 """To so many known samples are all others compared at once."""
 ENOUGH: Final = 32
@@ -56,12 +58,18 @@ class Likened:
         for mine in self.by_label(self.known):
             self.alike[mine] = likeness(seen[mine], of[mine], ward.spread, ward.usual)
 
-    def nearest(self) -> Tensor:
-        """The known samples, and the others most like them that obey."""
+    def nearest(self, shows: Tensor) -> Tensor:
+        """The known samples, and of the others that obey those most like them; few that show the same class.
+
+        If all were of one class, a lesson might teach that the trigger means this class, and not that it means nothing.
+        """
         told = self.known.clone()
         for mine in self.by_label(self.known):
             may = torch.nonzero(mine & self.obeying & ~self.known).flatten()
-            told[may[self.alike[may].argsort(descending=True)[:KIN]]] = True
+            nearest = may[self.alike[may].argsort(descending=True)]
+            classes = one_hot(shows[nearest])
+            before = (classes.cumsum(0) - classes).gather(1, shows[nearest, None])[:, 0]
+            told[nearest[before < TWINS][:KIN]] = True
         return told
 
     def farthest(self, told: Tensor) -> Tensor:
