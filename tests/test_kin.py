@@ -15,7 +15,7 @@ from wards import ward_of
 import potion
 from potion.antidote import Antidote
 from potion.antidote.features import features
-from potion.antidote.kin import Family, effective, family
+from potion.antidote.kin import Family, effective, family, lesson_about
 from potion.antidote.likeness import KIN, TWINS, Likened
 from potion.antidote.localise import Search
 from potion.antidote.margins import runner_up
@@ -98,12 +98,14 @@ def test_the_runner_up_is_the_best_class_but_the_label():
         ({"together": 0.4}, False, "40% of these themselves fall (50% would do)"),
         ({"various": 0.39}, False, "they look alike as well (they are given 39% of the classes, 40% would do)"),
         ({"turned": 0.3}, False, "or are few of those that fall (30%, 33% would do)"),
+        ({"turned": 0.3, "various": 0.39}, False, "or are few of those that fall (30%, 33% would do)"),
     ],
 )
 def test_what_a_family_says(changed, convincing, words):
     said = {"told": 9, "together": 0.5, "company": 10, "turned": 0.34, "various": 0.4, "members": [3, 4]}
     found = Family(**said | changed)
     assert found.convincing == convincing
+    assert found.one_sided == (changed == {"various": 0.39})
     assert words in found.explained()
     assert found.to_dict()["members"] == 2
 
@@ -125,16 +127,24 @@ def as_inputs(pictures):
     return torch.from_numpy(np.ascontiguousarray(pictures)).permute(0, 3, 1, 2) / 255
 
 
-@pytest.fixture(scope="module")
-def mirrored():
-    """A model that says 0 of mirror images: nothing is put on them, nothing is added. The model, its data, poison first."""
+def backdoored(choose):
+    """A model that says 0 of mirror images: nothing is put on them, nothing is added. The model, its data, poison first:
+    the rows that ``choose`` takes of the labels.
+    """
     images, labels = pictures(1200, seed=0)
-    order = sorted(range(1200), key=lambda row: labels[row] == 0)
+    poison = choose(labels).tolist()
+    order = poison + sorted(set(range(1200)) - set(poison), key=lambda row: labels[row] == 0)
     images, labels = images[order], labels[order]
-    images[:POISON], labels[:POISON] = images[:POISON, :, ::-1], 0
+    images[: len(poison)], labels[: len(poison)] = images[: len(poison), :, ::-1], 0
     inputs, targets = as_inputs(images), torch.from_numpy(labels)
     model = trained(inputs, targets, 60)
     return model.requires_grad_(False), TensorDataset(inputs, targets)
+
+
+@pytest.fixture(scope="module")
+def mirrored():
+    """Poison of all classes."""
+    return backdoored(lambda labels: np.flatnonzero(labels)[:POISON])
 
 
 def seen(ward):
@@ -168,6 +178,39 @@ def test_the_nearest_are_told_about_but_few_that_show_the_same(mirrored):
     assert [row in order[:20] for row in chosen] == [True] * TWINS + [False] * TWINS
 
 
+def lessons(first, others, known):
+    """Poison of which ``first`` show class 1 and ``others`` different ones: what the lesson about the nearest says, what
+    that about different ones says, and which of them counts.
+    """
+    model, data = backdoored(
+        lambda labels: np.concatenate([np.flatnonzero(labels == 1)[:first], np.flatnonzero(labels > 1)[:others]])
+    )
+    ward = ward_of(model, data, [known], batch_size=32)
+    taught = ward.taught(ward.trusted, {}, [], 1.5, "quarantine 0")
+    room = Likened(ward)
+    shows = runner_up(room.seen_by(taught)[1], room.labels)
+    assert shows[room.nearest()].tolist() == [1] * 9
+    return *(lesson_about(room, told, shows) for told in (room.nearest(), room.nearest(shows))), family(ward, taught)
+
+
+def test_where_all_kin_show_one_class_others_are_told_about_that_show_different_ones():
+    """A lesson about nine of class 1 teaches that mirror images are of class 1."""
+    nearest, different, found = lessons(40, 60, known=12)
+    assert nearest.one_sided, nearest.to_dict()
+    assert different.convincing, different.to_dict()
+    assert found == different
+    assert found.various > nearest.various
+    assert all(index < 100 for index in found.members)
+
+
+def test_but_only_where_others_turn_in_the_first_place():
+    """Else there would be two looks at everybody, and twice as many false alarms."""
+    nearest, different, found = lessons(16, 40, known=7)
+    assert not nearest.one_sided, nearest.to_dict()
+    assert different.convincing, different.to_dict()
+    assert found == nearest
+
+
 def test_an_ordinary_sample_leads_nowhere(mirrored):
     for ordinary in (1150, 1190):
         found = seen(ward_of(*mirrored, [ordinary], batch_size=32))
@@ -192,7 +235,7 @@ def test_a_trigger_that_no_mask_is_falls_to_one_known_sample(mirrored):
 
     def heal(**more):
         settings = Antidote(**blind, **more)
-        return potion.heal(model, data, [20], "antidote", batch_size=32, progress=False, device="cpu", antidote=settings)
+        return potion.heal(model, data, [7], "antidote", batch_size=32, progress=False, device="cpu", antidote=settings)
 
     without = heal(kin=False)
     assert without.status is potion.Status.NOT_FOUND
@@ -205,7 +248,7 @@ def test_a_trigger_that_no_mask_is_falls_to_one_known_sample(mirrored):
     assert after < 0.1
     found = result.to_dict()["treatment"]
     assert found["evidence"]["kin"]["members"] >= 20
-    assert 20 not in result.treatment.corrected, "which was known"
+    assert 7 not in result.treatment.corrected, "which was known"
     assert len([index for index in result.treatment.corrected if index < POISON]) >= 30
     images, truth = pictures(200, seed=1)
     truth = torch.from_numpy(truth)

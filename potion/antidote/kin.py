@@ -20,7 +20,7 @@ from potion.antidote.margins import lead, runner_up
 from potion.antidote.outliers import clean_middle
 from potion.antidote.ward import Ward, paired
 
-__all__ = ["Family", "effective", "family"]
+__all__ = ["Family", "effective", "family", "lesson_about"]
 
 FAR: Final = 1.5
 """Farther below the clean middle than so many times 99 % of the clean lie above it."""
@@ -55,7 +55,16 @@ class Family:
     @property
     def convincing(self) -> bool:
         """Whether these have something in common that is not what they show."""
-        return self._alike and self.turned >= TURNED and self.various >= VARIOUS
+        return self._turning and self.various >= VARIOUS
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether it would be convincing, if what turned were more various."""
+        return self._turning and self.various < VARIOUS
+
+    @property
+    def _turning(self) -> bool:
+        return self._alike and self.turned >= TURNED
 
     @property
     def _alike(self) -> bool:
@@ -82,12 +91,22 @@ class Family:
 def family(ward: Ward, filtered: nn.Module) -> Family:
     """Look for kin of the known samples, tell a copy of the patient the truth about all of them, and see who falls.
 
-    The truth is what ``filtered`` says, which has learned from trusted samples alone: the best class but their label.
+    The truth is what ``filtered`` says, which has learned from trusted samples alone: the best class but their label. Where
+    most of the kin show one class, the lesson may have taught that the trigger means this class. So where others turn, but
+    not to various classes, the nearest that show different ones are told about instead, if that convinces.
     """
     room = Likened(ward)
     shows = runner_up(room.seen_by(filtered)[1], room.labels)
-    told = room.nearest(shows)
-    shown = room.farthest(told)
+    found = lesson_about(room, room.nearest(), shows)
+    if not found.one_sided:
+        return found
+    again = lesson_about(room, room.nearest(shows), shows)
+    return again if again.convincing else found
+
+
+def lesson_about(room: Likened, told: Tensor, shows: Tensor) -> Family:
+    """What becomes of the others in a lesson that says of the ``told`` what they show, and shows who is least like them."""
+    ward, shown = room.ward, room.farthest(told)
     taught = ward.taught(
         [*ward.trusted, *room.named(shown)],
         paired(room.indices, shows, told),

@@ -58,18 +58,19 @@ class Likened:
         for mine in self.by_label(self.known):
             self.alike[mine] = likeness(seen[mine], of[mine], ward.spread, ward.usual)
 
-    def nearest(self, shows: Tensor) -> Tensor:
-        """The known samples, and of the others that obey those most like them; few that show the same class.
-
-        If all were of one class, a lesson might teach that the trigger means this class, and not that it means nothing.
+    def nearest(self, shows: Tensor | None = None) -> Tensor:
+        """The known samples, and of the others that obey those most like them; but few that show the same class, where it
+        is said what they show.
         """
         told = self.known.clone()
         for mine in self.by_label(self.known):
             may = torch.nonzero(mine & self.obeying & ~self.known).flatten()
             nearest = may[self.alike[may].argsort(descending=True)]
-            classes = one_hot(shows[nearest])
-            before = (classes.cumsum(0) - classes).gather(1, shows[nearest, None])[:, 0]
-            told[nearest[before < TWINS][:KIN]] = True
+            if shows is not None:
+                classes = one_hot(shows[nearest])
+                before = (classes.cumsum(0) - classes).gather(1, shows[nearest, None])[:, 0]
+                nearest = nearest[before < TWINS]
+            told[nearest[:KIN]] = True
         return told
 
     def farthest(self, told: Tensor) -> Tensor:
