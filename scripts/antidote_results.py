@@ -38,6 +38,11 @@ FORMS = {
         f"where {ENOUGH} or more of a label are known, only what is [like them](antidote.md#like-the-known) may be poison; "
         "with fewer it is form 5",
     ),
+    7: (
+        "2026-11-19T23:45",
+        "where a second look turns others, but to few classes, kin that [show different ones](antidote.md#kin) are told "
+        "about; without a second look it is form 6",
+    ),
 }
 """Since when the method has which form, and what was new."""
 
@@ -95,7 +100,9 @@ def earlier(suite: str) -> list[str]:
 
 
 def _is_earlier(record: dict[str, Any]) -> bool:
-    return form(record) < (6 if record["known"] >= ENOUGH else 5)
+    evidence = record["notes"].get("evidence")
+    looked_twice = evidence is None or evidence.get("kin") is not None
+    return form(record) < (7 if looked_twice else 6 if record["known"] >= ENOUGH else 5)
 
 
 if __name__ == "__main__":
