@@ -77,7 +77,7 @@ def set_layout(model: nn.Module, *, channels_last: bool) -> None:
     layout = torch.channels_last if channels_last else torch.contiguous_format
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.dim() == 4:
-            tensor.data = tensor.data.contiguous(memory_format=layout)
+            tensor.data = tensor.data.to(memory_format=layout)
 
 
 def set_fastest_layout(model: nn.Module, device: torch.device) -> None:

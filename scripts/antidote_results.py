@@ -41,7 +41,7 @@ FORMS = {
     7: (
         "2026-11-19T23:45",
         "where a second look turns others, but to few classes, kin that [show different ones](antidote.md#kin) are told "
-        "about; without a second look it is form 6",
+        "about; what was found before it finds as form 6 does",
     ),
 }
 """Since when the method has which form, and what was new."""
@@ -100,9 +100,7 @@ def earlier(suite: str) -> list[str]:
 
 
 def _is_earlier(record: dict[str, Any]) -> bool:
-    evidence = record["notes"].get("evidence")
-    looked_twice = evidence is None or evidence.get("kin") is not None
-    return form(record) < (7 if looked_twice else 6 if record["known"] >= ENOUGH else 5)
+    return form(record) < (7 if record["status"] == "not_found" else 6 if record["known"] >= ENOUGH else 5)
 
 
 if __name__ == "__main__":
