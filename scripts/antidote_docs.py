@@ -16,6 +16,8 @@ from antidote_part_tables import alarms, carriers, kin, like_the_known, missed, 
 from antidote_results import FORMS, SUITES, TRIGGERS, cells, form, forms, mean, mean_and_worst, place, records
 from between_markers import ROOT, put
 
+from potion.antidote.treatment import SLACK
+
 WRONG = 10
 """Percent of triggered images that obey, above which it was wrong to call a model healed."""
 
@@ -57,6 +59,7 @@ def five_forms() -> str:
         lines.append(f"| {number} | {since[:10]} | {numbers.count(number)} | {what} |")
     healed = [record for record in found if record["status"] == "healed"]
     wrong = [record for record in healed if record["attack_success_rate"] > WRONG]
+    obeying = [record for record in healed if record["notes"]["known"][1] > 0.2 * record["notes"]["known"][0] + SLACK]
     named = "; ".join(
         f"{TRIGGERS[attack]}, {poisoned} poisoned, {known} known, seed {seed} of `{record['suite']}`: "
         f"{record['attack_success_rate']:.0f} %"
@@ -67,6 +70,8 @@ def five_forms() -> str:
         "",
         f"Of the {len(healed)} runs that are called healed {len(wrong) or 'none'} left a trigger that works in more than "
         f"{WRONG} % of cases" + (f" ({named})." if wrong else "."),
+        f"In {len(obeying)} more than a fifth of the known samples that obeyed still do, which a note tells by now; among the "
+        f"{len(wrong)} it is {sum(record in obeying for record in wrong)}.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -105,6 +105,13 @@ def test_a_treatment_is_judged_by_the_trigger_the_known_and_the_trusted():
     assert blind.judged(0.2, 2.0)[0] is potion.Status.EXHAUSTED, "without a trigger the known samples judge"
 
 
+def test_it_is_told_where_many_of_the_known_samples_still_obey():
+    for after, told in ((0.2, 0), (0.25, 1)):
+        status, notes = treatment(known=(1.0, after)).judged(0.2, 2.0)
+        assert (status, len(notes)) == (potion.Status.HEALED, told)
+    assert notes[0].startswith("25% of the known samples with label 1 still get it: some may have it by right")
+
+
 def test_without_a_clear_trigger_those_that_joined_the_known_judge():
     found = {"obeys": (0.9, 0.0), "kin": (1.0, 0.5)}
     assert treatment(**found).judged(0.2, 2.0) == (potion.Status.HEALED, [])

@@ -11,7 +11,7 @@ from potion.antidote.evidence import Evidence
 from potion.antidote.trigger import Trigger
 from potion.types import Status
 
-__all__ = ["MISFIT", "Effect", "Treatment"]
+__all__ = ["MISFIT", "SLACK", "Effect", "Treatment"]
 
 MISNAMED: Final = 0.5
 """At most so many of the known samples may be clean ones, which rightly keep their label."""
@@ -127,7 +127,16 @@ class Treatment:
             return Status.GUARDED, [*notes, f"accuracy on trusted samples fell to {self.trusted[1]:.1%}"]
         if self.trusted[0] < KNOWN_BY:
             notes.append(f"before, the model gave only {self.trusted[0]:.1%} of the trusted samples {MISFIT}")
-        return Status.HEALED, [*notes, *self._crowded()]
+        return Status.HEALED, [*notes, *self._obeying(rho), *self._crowded()]
+
+    def _obeying(self, rho: float) -> list[str]:
+        """Where more of the known samples still obey than a trigger may that is gone, though some of them rightly do."""
+        return [
+            f"{effect.known[1]:.0%} of the known samples with label {label} still get it: some may have it by right, or be "
+            "clean ones named by mistake; else a part of the trigger was not found, and still works"
+            for label, effect in self.effects.items()
+            if effect.known[1] > rho * effect.known[0] + SLACK
+        ]
 
     def _crowded(self) -> list[str]:
         """Where so many samples keep an attacker's label that some will be poison that was not found.
