@@ -70,7 +70,7 @@ def five_forms() -> str:
         "",
         f"Of the {len(healed)} runs that are called healed {len(wrong) or 'none'} left a trigger that works in more than "
         f"{WRONG} % of cases" + (f" ({named})." if wrong else "."),
-        f"In {len(obeying)} more than a fifth of the known samples that obeyed still do, which a note tells by now; among the "
+        f"In {len(obeying)} more than a fifth of the known samples that obeyed still do, as a note tells now; among the "
         f"{len(wrong)} it is {sum(record in obeying for record in wrong)}.",
     ]
     return "\n".join(lines) + "\n"
