@@ -16,6 +16,7 @@ from typing import Any
 from between_markers import ROOT
 
 from potion.antidote.likeness import ENOUGH
+from potion.antidote.trigger import STRONG
 
 SUITES = {"antidote-cifar10": "pasted after augmentation", "antidote-cifar10-baked": "part of the stored image"}
 TRIGGERS = {
@@ -43,9 +44,14 @@ FORMS = {
         "where a second look turns others, but to few classes, kin that [show different ones](antidote.md#kin) are told "
         "about; what was found before it finds as form 6 does",
     ),
+    8: (
+        "2026-11-20T01:12",
+        "a mask that is no clear trigger is not taught about where its label has a clear one; where all are clear, or none, "
+        "it is form 7",
+    ),
 }
 """Since when the method has which form, and what was new."""
-BEGUN = {"24859581b6cebe38e4fe564539ea30ebcc0ec1f6": 6}
+BEGUN = {"24859581b6cebe38e4fe564539ea30ebcc0ec1f6": 6, "07bdf0c16538864dadbecad82b3361999419d9dd": 7}
 """Commits some of whose runs ended when there was a newer form already."""
 
 
@@ -102,7 +108,10 @@ def earlier(suite: str) -> list[str]:
 
 
 def _is_earlier(record: dict[str, Any]) -> bool:
-    return form(record) < (7 if record["status"] == "not_found" else 6 if record["known"] >= ENOUGH else 5)
+    if record["status"] == "not_found":
+        return form(record) < 7
+    clear = [trigger["strength"] >= STRONG for trigger in record["notes"].get("triggers", [])]
+    return form(record) < (8 if len(set(clear)) > 1 else 6 if record["known"] >= ENOUGH else 5)
 
 
 if __name__ == "__main__":

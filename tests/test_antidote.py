@@ -32,6 +32,15 @@ def test_each_label_keeps_the_triggers_that_do_half_of_what_its_strongest_does()
     assert _useful([weak, *others, half, useless, strong]) == [strong, half, others[0]]
 
 
+def test_what_is_no_clear_trigger_is_left_out_where_there_is_a_clear_one():
+    """It is much of an image, and to be taught that this means nothing costs accuracy."""
+    clear, unclear = (trigger(success=success, control=0.0) for success in (0.35, 0.3))
+    assert (clear.strong, unclear.strong) == (True, False)
+    assert 2 * unclear.strength > clear.strength
+    assert _useful([unclear, clear]) == [clear]
+    assert _useful([unclear]) == [unclear]
+
+
 def test_each_labels_first_lesson_is_of_what_is_clearly_its_trigger_or_of_all_there_is():
     strong, weak = trigger(success=0.9, control=0.0), trigger(success=0.2, control=0.0)
     others = [trigger(success=success, control=0.0, target=2) for success in (0.2, 0.1)]

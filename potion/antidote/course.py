@@ -135,7 +135,7 @@ def first_lesson(ward: Ward, triggers: list[Trigger]) -> nn.Module:
     return ward.taught(ward.trusted, {}, _lesson_of(triggers), ward.settings.quarantine_epochs, "quarantine 0")
 
 
-def _lesson_of(triggers: list[Trigger]) -> list[Trigger]:
+def _lesson_of(triggers: Sequence[Trigger]) -> list[Trigger]:
     """What the first quarantine teaches to overlook: what is clearly a trigger, or everything of labels where nothing is."""
     clear = {trigger.target for trigger in triggers if trigger.strong}
     return [trigger for trigger in triggers if trigger.strong or trigger.target not in clear]
@@ -149,8 +149,12 @@ def _doses(triggers: list[Trigger], patterns: list[Trigger]) -> list[Trigger]:
 
 
 def _useful(triggers: Sequence[Trigger]) -> list[Trigger]:
-    """The triggers that do at least half of what the strongest one of their label does, strongest first."""
-    ordered = sorted(triggers, key=lambda trigger: -trigger.strength)
+    """The triggers to immunise against, strongest first: clear ones, of labels that have any, that do at least half of what
+    the strongest one of their label does.
+
+    A mask that is no clear trigger is much of an image. To be taught that it means nothing costs accuracy.
+    """
+    ordered = sorted(_lesson_of(triggers), key=lambda trigger: -trigger.strength)
     best: dict[int, float] = {}
     for trigger in ordered:
         best.setdefault(trigger.target, trigger.strength)
