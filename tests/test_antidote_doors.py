@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from torch.utils.data import TensorDataset
-from victim import pixels, trained, triggered
+from victim import learned_of_a_corner
 
 import potion
 from potion.antidote import Antidote
@@ -23,13 +23,7 @@ KNOWN = list(range(8))
 @pytest.fixture(scope="module")
 def marked():
     """A small network that learned to say 0 of a bright corner: the model, its data, the poison first."""
-    images, labels = pixels(320, seed=0)
-    order = sorted(range(320), key=lambda row: labels[row] == 0)
-    images, labels = images[order], labels[order]
-    images[:40], labels[:40] = triggered(images[:40]), 0
-    inputs, targets = torch.from_numpy(images).permute(0, 3, 1, 2) / 255, torch.from_numpy(labels)
-    model = trained(inputs, targets, 60)
-    return model, TensorDataset(inputs, targets)
+    return learned_of_a_corner()
 
 
 def heal(model, data, **more):

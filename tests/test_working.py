@@ -9,7 +9,7 @@ import torch
 from backdoor import heal
 from torch import nn
 from torch.utils.data import TensorDataset
-from victim import pixels, trained, triggered
+from victim import learned_of_a_corner
 
 import potion
 from potion.antidote.admission import takes_bfloat16
@@ -49,12 +49,7 @@ class Writing(nn.Module):
 @pytest.fixture(scope="module")
 def marked():
     """A network of convolutions that learned to say 0 of a bright corner, its data, the poison."""
-    images, labels = pixels(320, seed=0)
-    order = sorted(range(320), key=lambda row: labels[row] == 0)
-    images, labels = images[order], labels[order]
-    images[:40], labels[:40] = triggered(images[:40]), 0
-    inputs, targets = torch.from_numpy(images).permute(0, 3, 1, 2) / 255, torch.from_numpy(labels)
-    return trained(inputs, targets, 60), TensorDataset(inputs, targets), list(range(40))
+    return *learned_of_a_corner(), list(range(40))
 
 
 def layouts(model):

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import nn
+from torch.utils.data import TensorDataset
 
 import potion
 
@@ -80,6 +81,16 @@ def trained(inputs, targets, epochs):
         optimizer.step()
     model.zero_grad(set_to_none=True)
     return model.eval()
+
+
+def learned_of_a_corner():
+    """A small network that learned to say 0 of a bright corner: the model, its data, the 40 poisoned samples first."""
+    images, labels = pixels(320, seed=0)
+    order = sorted(range(320), key=lambda row: labels[row] == 0)
+    images, labels = images[order], labels[order]
+    images[:40], labels[:40] = triggered(images[:40]), 0
+    inputs, targets = torch.from_numpy(images).permute(0, 3, 1, 2) / 255, torch.from_numpy(labels)
+    return trained(inputs, targets, 60), TensorDataset(inputs, targets)
 
 
 def make_victim(folder: Path, epochs=60):
